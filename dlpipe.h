@@ -14,13 +14,13 @@
       comment tells; begin with {0}, or with designated initialisers.
           dlp_loader_open         items that a function of yours writes (>>loader); without a length
                                   known in advance: dataset.open_end (>>streams)
-          dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
+          dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
-          dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
-          dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
+          dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
+          dlp_tokens_open         windows of a language model's token shards (>>tokens)
+          dlp_arrays_open         rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
-          dlp_push_loader_open    items that other threads or programs push (>>push)
+          dlp_push_open           items that other threads or programs push (>>push)
           dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           a table of nodes, which says any of these and more (>>graph)
@@ -230,9 +230,7 @@
      dlp_pipe_open, dlp_nodes_plan                     any               -
      dlp_pipe_plan, start                              consumer          plan only
      dlp_loader_open, dlp_chunks_open                  any               -
-     dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
-     dlp_arrays_chunks_open,
-     dlp_push_loader_open (others of it: >>push)
+     dlp_arrays_chunks_open                            any               -
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        consumer          yes
@@ -256,7 +254,7 @@
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
      open, describe, close and the others of           any               yes; close after the pipes
      dlp_files_*, dlp_tokens_*, dlp_arrays_*
-     dlp_files_wire, dlp_tokens_wire, dlp_arrays_wire  any               before its pipes start
+     dlp_source_close, dlp_push_* (but for >>push)     any               close after the pipes
      dlp_s3_*: in dlpipe_s3.h, beside each
 
      callback                     runs in
@@ -1849,6 +1847,23 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
+/* Where items come from: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
+   objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
+   and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
+   copy of the struct and change fetcher and in_flight of the copy. DLP_FETCH_SEQUENTIAL with
+   in_flight 0 takes one item at a time, also inline. */
+typedef struct dlp_source {
+    dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
+    uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
+                             none */
+    int (*close)(struct dlp_source *source); /* of dlp_source_close */
+} dlp_source;
+
+/* Free a source.
+   source: as its open call gave it, no copy. NULL is DLP_OK. Returns DLP_OK, or DLP_ERR_BUSY: a
+   worker of this process uses it. Close the pipe first. Any thread; does not wait. */
+DLPDEF int dlp_source_close(dlp_source *source);
+
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {
@@ -2279,7 +2294,7 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
    own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
    So images may come from an object store by hundreds of requests, and their labels out of a file
    by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
-   DLP_JOIN_ZIP. What dlp_files_wire and the like fill in is its desc's fetch.
+   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc.
 
      DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
@@ -2529,8 +2544,7 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
    What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or as fetch.dataset (which a source's wire sets: then of
-                            this one only filter may be set) */
+    dlp_dataset dataset; /* required, here or by source: then only filter of this one may be set */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
     int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
                           fetch.workers.num_workers */
@@ -2541,12 +2555,16 @@ typedef struct dlp_loader_desc {
     int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
+    dlp_fetch_desc fetch; /* dataset: NULL; fetcher: not in the classic topology; batch_pool: in the
                                    concurrent only */
     /* bytes 0: no cache */
     dlp_cache_desc cache;
     dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
+    const dlp_source *source;   /* what has the items; borrowed until close. fetch.workers.worker_*
+                                   and sampler.function_id are then 0, but for the function_id of an
+                                   order of one's own. So is fetch.fetcher, if the source has one.
+                                   NULL: dataset */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
     /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's. Workers and
@@ -3488,8 +3506,8 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);
-     dlp_files_wire(files, &desc.fetch); // desc: of the loader
-     ... the pipe, until it is closed; dlp_files_close(files);
+     desc.source = files; // of a loader
+     ... the pipe, until it is closed; dlp_source_close(files);
 
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
@@ -3535,35 +3553,20 @@ typedef struct dlp_files_desc {
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
-typedef struct dlp_files dlp_files;
-
-/* Make a source.
+/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
    out: to be closed; desc: copied; err: written on failure, may be NULL - returns DLP_OK,
    DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates its own record; files
    are opened by workers. */
-DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err);
-
-/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
-   That is the dataset (which is the source's), worker_init, worker_exit and worker_user of the
-   workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be set
-   afterwards: DLP_FETCH_SEQUENTIAL (and in_flight 0) reads one file at a time, also inline.
-   files: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
-   one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_files_wire(dlp_files *files, dlp_fetch_desc *fetch);
+DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err);
 
 /* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
-   its own (a limit on locked memory, say) has threads all the same. The source's, until close - any
-   thread - does not wait. */
-DLPDEF const char *dlp_files_backend(const dlp_files *files);
+   its own (a limit on locked memory, say) has threads all the same. The text is the source's, until
+   close; NULL if this is another source - any thread - does not wait. */
+DLPDEF const char *dlp_files_backend(const dlp_source *files);
 
-/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. Any
-   thread; does not wait. */
-DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *files);
-
-/* Free the source.
-   files: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
-   the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_files_close(dlp_files *files);
+/* Return the bytes that each worker allocates when it begins; 0 if this is another source. They are
+   not in the pipe's plan. Any thread; does not wait. */
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);
 
 /* ---------------------------------------------------------------------------------------------
    >>tokens     TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS (examples/tokens.c)
@@ -3571,16 +3574,13 @@ DLPDEF int dlp_files_close(dlp_files *files);
    a step takes tokens [0, T) of a row as its input and [1, T + 1) as its targets. A window begins
    every stride tokens and never crosses a shard; what is left at a shard's end is in no item.
 
-     dlp_tokens_loader_desc desc = {
-         .tokens = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024},
-         .loader = {.batch_size = 64, .num_workers = 1, .shuffle = 1, .epochs = DLP_FOREVER},
-     };
-     dlp_tokens *tokens;
-     dlp_pipe *pipe;
-     dlp_error err;
-     if (dlp_tokens_loader_open(&pipe, &tokens, &desc, &err) != DLP_OK) ...
+     dlp_tokens_desc shards = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024};
+     dlp_source *tokens;
+     if (dlp_tokens_open(&tokens, &shards, &err) != DLP_OK) ...
+     dlp_loader_desc desc = {.source = tokens, .batch_size = 64, .num_workers = 1, .shuffle = 1};
+     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) ...
      ... the pipe, until it is closed: b->fields[0].data is uint16_t [64][1025]
-     dlp_tokens_close(tokens);
+     dlp_source_close(tokens);
 
    The shuffle is that of the pipe: over all windows of all shards, in an order of each epoch's own,
    in no memory. So are ranks and states: a run resumes exactly, with any number of ranks and
@@ -3628,9 +3628,8 @@ typedef struct dlp_tokens_desc {
                                  DLP_U16 or DLP_U32 */
     int32_t reads;            /* 1: pread in place of mappings */
     int32_t read_ahead;       /* items from one that is read to the one asked for, where they are
-                                 shuffled; best a multiple of batch_size. 0: 256, or with
-                                 dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
-                                 in any order */
+                                 shuffled; best a multiple of batch_size. 0: 256; DLP_NONE: none is
+                                 asked for, in any order */
     int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
 } dlp_tokens_desc;
 
@@ -3653,8 +3652,6 @@ typedef struct dlp_tokens_info {
     const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
 } dlp_tokens_info;
 
-typedef struct dlp_tokens dlp_tokens;
-
 /* Open all shards and count their windows.
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
@@ -3663,38 +3660,11 @@ typedef struct dlp_tokens dlp_tokens;
    DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
    allocates some 150 bytes a shard; mappings are not in the pipe's plan.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
-DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
+DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err);
 
-/* Tell what was found. The source's, until close. Any thread; does not wait. */
-DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
-
-/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
-   worker_exit and worker_user of the workers; and function_id of the sampler (but for
-   DLP_ORDER_FUNCTION and
-   _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
-   is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
-   not wait or allocate. */
-DLPDEF void dlp_tokens_wire(dlp_tokens *tokens, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler);
-
-/* Free the source.
-   tokens: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
-   the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
-
-typedef struct dlp_tokens_loader_desc {
-    dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
-                               sampler.function_id are the source's: 0 here */
-} dlp_tokens_loader_desc;
-
-/* Open the shards, and a pipe of them that runs.
-   out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
-   dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is then the pipe's consumer - as both of them. */
-DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
-                                  const dlp_tokens_loader_desc *desc, dlp_error *err);
+/* Tell what was found. The source's, until close; NULL if this is another source. Any thread; does
+   not wait. */
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *tokens);
 
 enum {
     DLP_EOT_BEGINS = 0, /* the end-of-text token is a document's first, as in llm.c's shards */
@@ -3776,12 +3746,13 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
 
      dlp_array_column columns[] = {{.name = "image", .path = "train-images-idx3-ubyte"},
                                    {.name = "label", .path = "train-labels-idx1-ubyte"}};
-     dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
-                                    .loader = {.batch_size = 64, .shuffle = 1}};
-     if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_desc files = {.columns = columns, .n_columns = 2};
+     if (dlp_arrays_open(&arrays, &files, &err) != DLP_OK) ...
      dlp_arrays_describe(arrays)->n_items; // what was found
+     dlp_loader_desc desc = {.source = arrays, .batch_size = 64, .shuffle = 1};
+     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) ...
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
-     dlp_arrays_close(arrays);
+     dlp_source_close(arrays);
 
      format   of a file                                             fields
      IDX      magic 0 0 type dimensions, 32-bit big-endian sizes;   one, of the file's type: U8, I8,
@@ -3827,8 +3798,6 @@ typedef struct dlp_arrays_info {
                     know this dataset by. Contents are not looked at */
 } dlp_arrays_info;
 
-typedef struct dlp_arrays dlp_arrays;
-
 /* Open all files and read their headers.
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; columns of different lengths; no rows);
@@ -3837,31 +3806,11 @@ typedef struct dlp_arrays dlp_arrays;
    order or a number of dimensions that is not among those above; a big-endian machine);
    DLP_ERR_MEMORY - any thread - waits for the disk; mappings are not in the pipe's plan.
    Source: yann.lecun.com/exdb/mnist (IDX); cs.toronto.edu/~kriz/cifar.html; numpy.lib.format. */
-DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err);
+DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err);
 
-/* Tell what was found. The source's, until close. Any thread; does not wait. */
-DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *arrays);
-
-/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler, as
-   dlp_tokens_wire does. */
-DLPDEF void dlp_arrays_wire(dlp_arrays *arrays, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler);
-
-/* Free the source. As dlp_tokens_close. */
-DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
-
-typedef struct dlp_arrays_loader_desc {
-    dlp_arrays_desc arrays;
-    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
-                               sampler.function_id are the source's: 0 here */
-} dlp_arrays_loader_desc;
-
-/* Open the files, and a pipe of them that runs.
-   out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
-   dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is then the pipe's consumer - as both of them. */
-DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
-                                  const dlp_arrays_loader_desc *desc, dlp_error *err);
+/* Tell what was found. The source's, until close; NULL if this is another source. Any thread; does
+   not wait. */
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
 
 /* ---------------------------------------------------------------------------------------------
    >>array-chunks ROWS OF MAPPED ARRAYS, WITHOUT A COPY
@@ -3871,7 +3820,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
      dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
      if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
-     ... the pipe; close it, release what is held, then dlp_arrays_close(arrays)
+     ... the pipe; close it, release what is held, then dlp_source_close(arrays)
 
    The consumer only reads batches: a write ends the process, for the files are mapped so. Rows come
    in the order of the files, chunks of them in another one with shuffle_chunks; with shuffle_rows
@@ -3880,7 +3829,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
 
    A field is a column: of CIFAR's files "record" [1 or 2 labels and 3072 pixels], U8, whose labels
    and pixels do not lie apart from each other. IDX files of numbers of more than a byte are
-   big-endian, and want dlp_arrays_loader_open. Of files that are cut: >>tokens. */
+   big-endian, and want a fetch of >>arrays. Of files that are cut: >>tokens. */
 
 typedef struct dlp_arrays_chunks_desc {
     dlp_arrays_desc arrays; /* reads 0 */
@@ -3894,7 +3843,7 @@ typedef struct dlp_arrays_chunks_desc {
    err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
    DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
    failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
@@ -3903,9 +3852,10 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    processes, or other programs by a path) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
-     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
-                                  .loader = {.batch_size = 64, .num_workers = 1}};
-     if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
+     dlp_push_desc lanes = {.fields = fields, .n_fields = 2, .writers = 1};
+     if (dlp_push_open(&push, &lanes, &err) != DLP_OK) ...
+     dlp_loader_desc desc = {.source = dlp_push_source(push), .batch_size = 64, .num_workers = 1};
+     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) ...
      producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
                 while (...) dlp_pusher_push(pusher, data, DLP_FOREVER);
                 dlp_pusher_end(pusher, DLP_FOREVER); dlp_pusher_close(pusher);
@@ -3968,11 +3918,11 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
    producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
-/* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
-   or 1, threads, no fetcher, epochs 1: else start, or the loader's open, fails with words). With 0
-   workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
-   where cores are few. */
-DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
+/* The push as the source of a loader: a stream of one worker. num_workers is 0 or 1, of threads,
+   without a fetcher, and epochs is 1, or the open call of the pipe fails. With 0 workers next
+   itself waits for items, whatever its time-out. Items of a few bytes cost less so, where cores are
+   few. The source is the push's, until its close. Any thread; does not wait. */
+DLPDEF const dlp_source *dlp_push_source(const dlp_push *push);
 
 /* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
    DLP_STOPPED. Any thread, or a signal handler; does not wait. */
@@ -4032,16 +3982,6 @@ DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
 
 /* Give the place back. NULL is nothing. */
 DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
-
-typedef struct dlp_push_loader_desc {
-    dlp_push_desc push;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
-} dlp_push_loader_desc;
-
-/* Make the lanes, and a pipe of them that runs. As dlp_push_open and dlp_loader_open; after a
-   failure nothing is left to close. */
-DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
-                                dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>graph      A PIPELINE AS A TABLE OF NODES
@@ -4126,7 +4066,7 @@ typedef struct dlp_node_list {
                          load node: of parts; load.shuffle_items says the order inside a part */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
-                         batches, that of a source. Copied; what it points to is borrowed until
+                         batches. Copied; what it points to is borrowed until
                          close. Its seed, rank and world_size are 0, or those of the pipe's desc.
                          NULL: all items */
     const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
@@ -4154,9 +4094,8 @@ typedef struct dlp_node_fetch {
                          datasets follow each other, and have the same fields. Without a mix, the
                          items of these nodes' sources have numbers one after another. 0: all items
                        */
-    const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                         fields above are then 0, but for in_flight and of. A sampler that the wire
-                         fills in, too (>>tokens, >>arrays), is list.order. Copied; NULL: none */
+    const dlp_source *source; /* what has the items, from its own callbacks: the fields above are
+                         then 0, but for in_flight and of. Borrowed until close; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
@@ -4279,15 +4218,15 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
 
-/* A table with all that it points to. It is for the calls below, which fill it. It must stay where
-   it is, because its rows point into it: fill another one instead of copying it. */
+/* A table with all that it points to. The calls below fill it. It must stay where it is, because
+   its rows point into it: fill another one instead of copying it. */
 typedef struct dlp_nodes {
     dlp_node nodes[DLP_MAX_NODES]; /* [n] */
     uint32_t n;
     dlp_pipe_desc pipe; /* what holds for the run */
     dlp_sampler_desc order;
     dlp_dataset dataset;
-    dlp_fetch_desc sources[DLP_MAX_NODES];
+    dlp_source sources[DLP_MAX_NODES];
     char names[DLP_MAX_NODES][32];
 } dlp_nodes;
 
@@ -16291,12 +16230,14 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches. The workers are the row's. */
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d) {
+/* Add a row that fetches. The workers are the row's. of: the source that it reads, or NULL. */
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
+                                  const dlp_source *of) {
     dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
-    dlp_fetch_desc *source = &to->sources[to->n - 1];
-    *source = *d;
-    source->workers = (dlp_workers_desc){.num_workers = 0};
+    dlp_source *source = &to->sources[to->n - 1];
+    source->fetch = *d;
+    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
+    source->id = of != NULL ? of->id : 0;
     node->fetch.source = source;
     return node;
 }
@@ -20725,18 +20666,16 @@ static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mi
 
 /* The joins of a loader. */
 static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlp_node *first = NULL;
+    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
     uint32_t of = 1;
-    for (uint32_t i = 0; i < to->n; i++)
-        if (to->nodes[i].verb == DLP_FETCH) first = &to->nodes[i];
     for (uint32_t i = 0; i < d->n_joins && i < DLP_MAX_STAGES; i++) {
-        dlp_node *node = dlpi_nodes_fetch(to, "join", &d->joins[i].fetch);
+        dlp_node *node = dlpi_nodes_fetch(to, "join", &d->joins[i].fetch, NULL);
         const int rc = dlpi_within(p, node->name, "how", d->joins[i].how, 0, DLP_JOIN_MIX,
                                    "DLP_JOIN_ZIP or DLP_JOIN_MIX");
         if (rc != DLP_OK) return rc;
         if (d->joins[i].how != DLP_JOIN_MIX) continue;
         node->fetch.of = ++of;
-        first->fetch.of = 1;
+        if (first->verb == DLP_FETCH) first->fetch.of = 1;
     }
     return DLP_OK;
 }
@@ -25107,20 +25046,20 @@ typedef struct dlpi_uring {
     dlpi_cqe *cqe;
 } dlpi_uring;
 
-struct dlp_files {
+typedef struct dlpi_files {
+    dlp_source source; /* first */
     dlp_files_desc d;
-    dlp_dataset dataset; /* what wire gives a fetch stage */
-    int asked;           /* for async: workers make a ring or a fetch_threads */
+    dlp_dataset dataset; /* of the source */
     uint32_t users;      /* U2: workers of this process */
     uint64_t capacity;   /* most bytes of an item */
     uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
     bool ragged;         /* field 0 is */
     bool ring;           /* this system has io_uring */
     char backend[96];
-};
+} dlpi_files;
 
 typedef struct dlpi_files_worker {
-    dlp_files *files;
+    dlpi_files *files;
     void *state;     /* what the user's worker_init left */
     dlpi_file *file; /* [in_flight] */
     void *memory;    /* rooms and buffers */
@@ -25165,7 +25104,7 @@ static void dlpi_file_close(dlpi_file *q) {
 }
 
 /* Does an item of want bytes fit? */
-static bool dlpi_file_fits(const dlp_files *f, dlpi_file *q) {
+static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
     if (!f->ragged && q->want < f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_SMALL, 0);
@@ -25174,7 +25113,7 @@ static bool dlpi_file_fits(const dlp_files *f, dlpi_file *q) {
 }
 
 /* It is open: what is there to read? Returns whether there is anything. */
-static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
+static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
     struct stat st;
     q->want = q->at.length;
     if (q->at.fd < 0 || q->at.length == 0) {
@@ -25194,7 +25133,7 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */
-static bool dlpi_file_opened(const dlp_files *f, dlpi_file *q, int fd) {
+static bool dlpi_file_opened(const dlpi_files *f, dlpi_file *q, int fd) {
     if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
     q->fd = fd;
@@ -25233,13 +25172,13 @@ static int dlpi_file_open_now(const dlpi_file *q) {
 }
 
 /* All of it, in this thread. */
-static void dlpi_file_run(const dlp_files *f, dlpi_file *q) {
+static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
 /* Ask where item is. Returns 0, or what locate returned. */
-static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
+static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
     q->item = item;
@@ -25278,7 +25217,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
-static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
+static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
@@ -25311,7 +25250,7 @@ static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
 
 /* Make an item of what was read. Returns what fetch returns. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
-    const dlp_files *f = w->files;
+    const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
     if (f->d.direct && f->ragged) q->item->length[0] = q->got / f->unit;
     if (f->d.decode == NULL) return 0;
@@ -25603,12 +25542,12 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of files wants the workers that dlp_files_wire sets");
+    return dlp_fail(item->call, 0, "a source of files wants the worker_init that it has");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
-    const dlp_files *f = user;
+    const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
     dlpi_file *q;
     int rc;
@@ -25624,7 +25563,7 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
 }
 
 static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
-    const dlp_files *f = user;
+    const dlpi_files *f = user;
     dlpi_files_worker *w = worker_state;
     dlpi_file *q;
     int rc;
@@ -25699,7 +25638,7 @@ static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int 
     }
 }
 
-static uint64_t dlpi_files_stride(const dlp_files *f) { /* of a record's room and buffer */
+static uint64_t dlpi_files_stride(const dlpi_files *f) { /* of a record's room and buffer */
     return dlpi_sum(DLP_FILES_ROOM, f->d.direct ? 0 : dlpi_round_up(f->d.max_bytes, 64));
 }
 
@@ -25718,7 +25657,7 @@ static void dlpi_files_worker_free(dlpi_files_worker *w) {
     free(w);
 }
 
-static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
+static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     size_t n = (size_t)f->d.in_flight, stride = (size_t)dlpi_files_stride(f);
     dlpi_files_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
@@ -25753,10 +25692,10 @@ static void dlpi_files_worker_stop(dlpi_files_worker *w) {
 }
 
 static int dlpi_files_worker_init(void *user, int worker, void **state) {
-    dlp_files *f = user;
+    dlpi_files *f = user;
     dlpi_files_worker *w = dlpi_files_worker_new(f);
     int rc = w ? 0 : ENOMEM;
-    if (rc == 0 && f->asked)
+    if (rc == 0)
         if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
             rc = dlpi_files_fetch_threads_start(w);
     if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
@@ -25770,7 +25709,7 @@ static int dlpi_files_worker_init(void *user, int worker, void **state) {
 }
 
 static void dlpi_files_worker_exit(void *user, int worker, void *state) {
-    dlp_files *f = user;
+    dlpi_files *f = user;
     dlpi_files_worker *w = state;
     dlpi_files_worker_stop(w);
     if (f->d.worker_exit) f->d.worker_exit(f->d.user, worker, w->state);
@@ -25806,7 +25745,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     return NULL;
 }
 
-static void dlpi_files_choose(dlp_files *f) {
+static void dlpi_files_choose(dlpi_files *f) {
     dlpi_uring u;
     int rc;
     if (f->d.use_threads) {
@@ -25823,9 +25762,38 @@ static void dlpi_files_choose(dlp_files *f) {
                  rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
 }
 
-DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
+static int dlpi_files_close(dlp_source *source) {
+    dlpi_files *f = (dlpi_files *)(void *)source;
+    if (DLPI_LOAD_SEQ(&f->users) != 0) return DLP_ERR_BUSY; /* U2 <- U2 */
+    free(f);
+    return DLP_OK;
+}
+
+static const dlpi_files *dlpi_files_of(const dlp_source *source) {
+    return source->close == dlpi_files_close ? (const dlpi_files *)(const void *)source : NULL;
+}
+
+static void dlpi_files_source(dlpi_files *f) {
+    f->dataset = (dlp_dataset){.n_items = f->d.n_items,
+                               .fields = f->d.fields,
+                               .n_fields = f->d.n_fields,
+                               .writes_all_bytes =
+                                   f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
+                               .fetch = dlpi_files_fetch,
+                               .user = f};
+    f->source = (dlp_source){.fetch = {.dataset = &f->dataset,
+                                       .workers = {.worker_init = dlpi_files_worker_init,
+                                                   .worker_exit = dlpi_files_worker_exit,
+                                                   .worker_user = f},
+                                       .fetcher = DLP_FETCH_ASYNC,
+                                       .async = {dlpi_files_submit, dlpi_files_reap},
+                                       .in_flight = f->d.in_flight},
+                             .close = dlpi_files_close};
+}
+
+DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
-    dlp_files *f;
+    dlpi_files *f;
     int rc = dlpi_open_args(out, out, "", desc, err);
     if (rc != DLP_OK) return rc;
     wrong = dlpi_files_wrong(desc, &field);
@@ -25842,41 +25810,23 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
         f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
     }
     dlpi_files_choose(f);
-    *out = f;
+    dlpi_files_source(f);
+    *out = &f->source;
     return DLP_OK;
 }
 
-DLPDEF void dlp_files_wire(dlp_files *f, dlp_fetch_desc *fetch) {
-    f->dataset = (dlp_dataset){.n_items = f->d.n_items,
-                               .fields = f->d.fields,
-                               .n_fields = f->d.n_fields,
-                               .writes_all_bytes =
-                                   f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
-                               .fetch = dlpi_files_fetch,
-                               .user = f};
-    f->asked = 1;
-    fetch->dataset = &f->dataset;
-    fetch->workers.worker_init = dlpi_files_worker_init;
-    fetch->workers.worker_exit = dlpi_files_worker_exit;
-    fetch->workers.worker_user = f;
-    fetch->fetcher = DLP_FETCH_ASYNC;
-    fetch->async = (dlp_async){dlpi_files_submit, dlpi_files_reap};
-    if (fetch->in_flight == 0) fetch->in_flight = f->d.in_flight;
+DLPDEF const char *dlp_files_backend(const dlp_source *source) {
+    const dlpi_files *f = dlpi_files_of(source);
+    return f != NULL ? f->backend : NULL;
 }
 
-DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
-
-DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *f) {
-    uint64_t each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
-    if (f->asked && f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
+    const dlpi_files *f = dlpi_files_of(source);
+    uint64_t each;
+    if (f == NULL) return 0;
+    each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
+    if (f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
     return dlpi_sum(sizeof(dlpi_files_worker), dlpi_times((uint64_t)f->d.in_flight, each));
-}
-
-DLPDEF int dlp_files_close(dlp_files *f) {
-    if (f == NULL) return DLP_OK;
-    if (DLPI_LOAD_SEQ(&f->users) != 0) return DLP_ERR_BUSY; /* U2 <- U2 */
-    free(f);
-    return DLP_OK;
 }
 
 /* ---- paths; new files, also in directories that all may write to ---- */
@@ -26317,41 +26267,14 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
-/* A saved state knows which data it is of by the sampler's function_id, but where that is the
-   user's own number for an order. */
-static void dlpi_source_id(uint64_t id, dlp_sampler_desc *sampler) {
-    if (sampler->function == NULL && sampler->batches.next == NULL) sampler->function_id = id;
-}
-
-/* A dataset of files that are mapped: its fetch writes all bytes, and it has an end. */
-static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field *fields,
-                             uint32_t n_fields, dlp_item_fn fetch, void *user) {
-    to->n_items = n_items;
-    to->fields = fields;
-    to->n_fields = n_fields;
-    to->writes_all_bytes = 1;
-    to->fetch = fetch;
-    to->user = user;
-    to->warning = NULL;
-}
-
-/* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that
-   the program has set, too. */
-static int dlpi_mapped_alone(const dlp_loader_desc *d, dlp_error *err) {
-    const dlp_workers_desc *w = &d->fetch.workers;
-    const char *given = dlpi_dataset_given(&d->dataset);
-    if (given == NULL && d->fetch.dataset != NULL) given = "fetch.dataset";
-    if (given == NULL && w->worker_init != NULL) given = "fetch.workers.worker_init";
-    if (given == NULL && w->worker_exit != NULL) given = "fetch.workers.worker_exit";
-    if (given == NULL && w->worker_user != NULL) given = "fetch.workers.worker_user";
-    if (given == NULL && d->sampler.function_id != 0 && d->sampler.function == NULL &&
-        d->sampler.batches.next == NULL)
-        given = "sampler.function_id";
-    if (given == NULL) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, given,
-                          "%s is given; it must be 0, for the source sets it. Use the source's "
-                          "wire and dlp_loader_open to set it after that.",
-                          given);
+/* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
+static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
+                               uint32_t *users) {
+    dataset->writes_all_bytes = 1;
+    dataset->fetch = fetch;
+    dataset->user = to;
+    to->fetch.dataset = dataset;
+    dlpi_users_wire(users, &to->fetch.workers);
 }
 
 #include <glob.h>
@@ -26368,7 +26291,9 @@ enum {
 };
 #define DLPI_TOKENS_SHARDS (UINT64_C(1) << 20)
 
-struct dlp_tokens {
+typedef struct dlpi_tokens {
+    dlp_source source; /* first */
+    dlp_dataset dataset;
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
@@ -26383,7 +26308,7 @@ struct dlp_tokens {
     uint64_t *first;       /* [n_shards + 1] */
     dlpi_mapped *files;    /* [n_shards] */
     dlp_tokens_shard *shards;
-};
+} dlpi_tokens;
 
 /* ---- which shards ---- */
 
@@ -26429,7 +26354,7 @@ static bool dlpi_llmc_magic(uint32_t word) {
 }
 
 /* Which format is it, by the first shard? */
-static int dlpi_tokens_guess(dlp_tokens *t, const dlpi_mapped *m, dlp_error *err) {
+static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
     if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
@@ -26438,7 +26363,7 @@ static int dlpi_tokens_guess(dlp_tokens *t, const dlpi_mapped *m, dlp_error *err
     return DLP_OK;
 }
 
-static int dlpi_tokens_width(dlp_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
+static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
     if (t->width != 0 && t->width != width)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
                                  "tokens of %" PRIu64 " bytes, the first shard's have %" PRIu64,
@@ -26448,7 +26373,7 @@ static int dlpi_tokens_width(dlp_tokens *t, const dlpi_mapped *m, uint64_t width
 }
 
 /* What llm.c's header says has to be what the file is. */
-static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
     uint32_t magic, version, tokens, known;
@@ -26527,7 +26452,7 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
 
 /* Refuse a shard that begins as another format does. Note the first that looks like something else.
    header: bytes before its tokens. */
-static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t width,
+static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
     const char *other;
@@ -26547,7 +26472,7 @@ static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t wid
 }
 
 /* Tokens after a header that says nothing. */
-static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
     int rc = dlpi_tokens_width(t, m, width, err);
@@ -26568,7 +26493,7 @@ static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard
 }
 
 /* Items of a shard, and what they leave. */
-static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
+static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
     s->items = windows / t->info.windows;
@@ -26577,7 +26502,7 @@ static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
-static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, dlp_error *err) {
+static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
     int rc = dlpi_mapped_open(m, path, t->reads, err);
@@ -26635,7 +26560,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
     return NULL;
 }
 
-static void dlpi_tokens_free(dlp_tokens *t) {
+static void dlpi_tokens_free(dlpi_tokens *t) {
     for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
     free(t->files);
     free(t->shards);
@@ -26644,8 +26569,8 @@ static void dlpi_tokens_free(dlp_tokens *t) {
 }
 
 /* A source of n shards, none of them open yet; NULL: no memory. */
-static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
-    dlp_tokens *t = calloc(1, sizeof *t);
+static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
+    dlpi_tokens *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
     t->format = d->format;
     t->reads = d->reads != 0;
@@ -26671,7 +26596,7 @@ static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
 }
 
 /* What a row is, once the shards are known. */
-static void dlpi_tokens_rows(dlp_tokens *t, bool widen) {
+static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
     t->info.dtype = widen ? DLP_I32 : t->info.stored;
@@ -26684,61 +26609,10 @@ static void dlpi_tokens_rows(dlp_tokens *t, bool widen) {
     f->shape[f->ndim++] = (int64_t)t->info.length + 1;
 }
 
-static int dlpi_tokens_open_paths(dlp_tokens **out, const dlp_tokens_desc *d,
-                                  const char *const *paths, uint64_t n, dlp_error *err) {
-    dlp_tokens *t = dlpi_tokens_new(d, n);
-    int rc = DLP_OK;
-    if (t == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
-    for (uint64_t i = 0; i < n && rc == DLP_OK; i++)
-        rc = dlpi_tokens_shard_open(t, i, paths[i], err);
-    if (rc == DLP_OK && t->first[n] == 0)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
-                            " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->info.windows, t->info.length + 1);
-    if (rc != DLP_OK) {
-        dlpi_tokens_free(t);
-        return rc;
-    }
-    dlpi_tokens_rows(t, d->widen != 0);
-    *out = t;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err) {
-    const char *field = "", *wrong;
-    glob_t found;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    wrong = dlpi_tokens_wrong(desc, &field);
-    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
-    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
-    if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
-    rc = dlpi_tokens_glob(desc->pattern, &found, err);
-    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
-                            (size_t)found.gl_pathc);
-    if (rc == DLP_OK)
-        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
-                                    err);
-    globfree(&found);
-    return rc;
-}
-
-DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *t) { return &t->info; }
-
-DLPDEF int dlp_tokens_close(dlp_tokens *t) {
-    if (t == NULL) return DLP_OK;
-    if (dlpi_users_any(&t->users)) return DLP_ERR_BUSY;
-    dlpi_tokens_free(t);
-    return DLP_OK;
-}
-
 /* ---- rows ---- */
 
 /* The shard of an item: the last one that begins at it or before. */
-static inline uint64_t dlpi_tokens_find(const dlp_tokens *t, uint64_t index) {
+static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
     uint64_t low = 0, n = t->info.n_shards;
     while (n > 1) {
         uint64_t half = n / 2;
@@ -26749,7 +26623,7 @@ static inline uint64_t dlpi_tokens_find(const dlp_tokens *t, uint64_t index) {
 }
 
 /* Where in its file item begins. */
-static inline uint64_t dlpi_tokens_at(const dlp_tokens *t, uint64_t shard, uint64_t index) {
+static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint64_t index) {
     return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
 }
 
@@ -26774,7 +26648,7 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
 }
 
 /* One window. The only copy that is made of it. */
-static inline int dlpi_tokens_row(const dlp_tokens *t, const dlpi_mapped *m, uint64_t at,
+static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
     uint8_t *behind = to + (t->row_bytes - bytes);
@@ -26790,7 +26664,7 @@ static inline int dlpi_tokens_row(const dlp_tokens *t, const dlpi_mapped *m, uin
 }
 
 /* Bytes of an item in its shard. */
-static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
+static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
 
@@ -26825,7 +26699,7 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
 
 /* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
    and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
-static inline void dlpi_tokens_touch(const dlp_tokens *t, const dlp_item *it) {
+static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
     const uint8_t *at;
@@ -26841,7 +26715,7 @@ static inline void dlpi_tokens_touch(const dlp_tokens *t, const dlp_item *it) {
 
 /* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
    were not a moment ago. */
-__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, const dlp_item *it,
+__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
                                                                  bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
     uint32_t cold = DLPI_LOAD_RLX(&t->cold);
@@ -26861,7 +26735,7 @@ __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, 
     if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
 }
 
-static inline void dlpi_tokens_shuffled(dlp_tokens *t, const dlp_item *it, dlpi_mapped *m) {
+static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi_mapped *m) {
     /* one of 64 positions, whichever of them are this rank's */
     bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
     dlpi_mapped_advise(m, MADV_RANDOM);
@@ -26871,7 +26745,7 @@ static inline void dlpi_tokens_shuffled(dlp_tokens *t, const dlp_item *it, dlpi_
 }
 
 /* The first item of a block asks for the next one. */
-static inline void dlpi_tokens_in_order(const dlp_tokens *t, dlpi_mapped *m, uint64_t at) {
+static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
     at += dlpi_tokens_span(t);
@@ -26879,7 +26753,7 @@ static inline void dlpi_tokens_in_order(const dlp_tokens *t, dlpi_mapped *m, uin
 }
 
 static int dlpi_tokens_fetch(void *user, dlp_item *it) {
-    dlp_tokens *t = user;
+    dlpi_tokens *t = user;
     uint64_t shard = dlpi_tokens_find(t, it->index), at = dlpi_tokens_at(t, shard, it->index);
     dlpi_mapped *m = &t->files[shard];
     uint8_t *to = it->data[0];
@@ -26894,34 +26768,71 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
     return rc;
 }
 
-DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler) {
-    dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
-    dataset->warning = t->info.warning;
-    dlpi_users_wire(&t->users, workers);
-    dlpi_source_id(t->info.id, sampler);
+/* ---- open, close ---- */
+
+static int dlpi_tokens_close(dlp_source *source) {
+    dlpi_tokens *t = (dlpi_tokens *)(void *)source;
+    if (dlpi_users_any(&t->users)) return DLP_ERR_BUSY;
+    dlpi_tokens_free(t);
+    return DLP_OK;
 }
 
-DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
-                                  const dlp_tokens_loader_desc *desc, dlp_error *err) {
-    dlp_tokens_desc source;
-    dlp_loader_desc loader;
-    dlp_tokens *t = NULL;
-    int rc;
-    if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
-    source = desc->tokens;
-    loader = desc->loader;
-    if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
-        source.read_ahead = 4 * (int32_t)loader.batch_size;
-    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK || t == NULL) return rc;
-    dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_tokens_close(t);
+static void dlpi_tokens_source(dlpi_tokens *t) {
+    t->dataset.n_items = t->info.n_items;
+    t->dataset.fields = &t->field;
+    t->dataset.n_fields = 1;
+    t->dataset.warning = t->info.warning;
+    t->source.id = t->info.id;
+    t->source.close = dlpi_tokens_close;
+    dlpi_mapped_source(&t->source, &t->dataset, dlpi_tokens_fetch, &t->users);
+}
+
+static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
+                                  const char *const *paths, uint64_t n, dlp_error *err) {
+    dlpi_tokens *t = dlpi_tokens_new(d, n);
+    int rc = DLP_OK;
+    if (t == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    for (uint64_t i = 0; i < n && rc == DLP_OK; i++)
+        rc = dlpi_tokens_shard_open(t, i, paths[i], err);
+    if (rc == DLP_OK && t->first[n] == 0)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            " windows of %" PRIu64 " tokens in any of them",
+                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+    if (rc != DLP_OK) {
+        dlpi_tokens_free(t);
         return rc;
     }
-    *tokens = t;
+    dlpi_tokens_rows(t, d->widen != 0);
+    dlpi_tokens_source(t);
+    *out = &t->source;
     return DLP_OK;
+}
+
+DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    glob_t found;
+    int rc;
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
+    wrong = dlpi_tokens_wrong(desc, &field);
+    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+    if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
+    rc = dlpi_tokens_glob(desc->pattern, &found, err);
+    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+                            (size_t)found.gl_pathc);
+    if (rc == DLP_OK)
+        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
+                                    err);
+    globfree(&found);
+    return rc;
+}
+
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
+    return source->close == dlpi_tokens_close ? &((const dlpi_tokens *)(const void *)source)->info
+                                              : NULL;
 }
 
 /* ---- documents ---- */
@@ -27281,7 +27192,9 @@ typedef struct dlpi_array {
     dlpi_array_file *files;
 } dlpi_array;
 
-struct dlp_arrays {
+typedef struct dlpi_arrays {
+    dlp_source source; /* first */
+    dlp_dataset dataset;
     dlp_arrays_info info;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
@@ -27290,7 +27203,7 @@ struct dlp_arrays {
     bool reads;
     uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
     dlpi_array columns[DLP_MAX_FIELDS];
-};
+} dlpi_arrays;
 
 /* What a file says of itself. */
 typedef struct dlpi_array_head {
@@ -27563,7 +27476,7 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
                              m->size);
 }
 
-static void dlpi_array_field(dlp_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
+static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
                              const uint64_t *shape, uint32_t ndim) {
     uint32_t k = a->info.n_fields++;
     dlp_field *f = &a->fields[k];
@@ -27580,7 +27493,7 @@ static void dlpi_array_field(dlp_arrays *a, dlpi_array *c, const char *name, dlp
 }
 
 /* The fields of a column, by its first file. */
-static int dlpi_array_fields(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d,
+static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
     bool cifar = c->format >= DLP_ARRAY_CIFAR10, fine = c->format == DLP_ARRAY_CIFAR100;
@@ -27600,7 +27513,7 @@ static int dlpi_array_fields(dlp_arrays *a, dlpi_array *c, const dlp_array_colum
 }
 
 /* Are the rows of a further file as those of the first? */
-static bool dlpi_array_like(const dlp_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
+static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
     const dlp_field *f = &a->fields[c->field];
     if (c->format >= DLP_ARRAY_CIFAR10) return true;
     if (f->dtype != h->dtype || (uint32_t)f->ndim + 1 != h->ndim) return false;
@@ -27609,8 +27522,8 @@ static bool dlpi_array_like(const dlp_arrays *a, const dlpi_array *c, const dlpi
     return true;
 }
 
-static int dlpi_array_file_open(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d, uint64_t i,
-                                dlp_error *err) {
+static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
+                                uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
     dlpi_array_head h;
     uint64_t row = 0;
@@ -27632,7 +27545,7 @@ static int dlpi_array_file_open(dlp_arrays *a, dlpi_array *c, const dlp_array_co
     return DLP_OK;
 }
 
-static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_error *err) {
+static int dlpi_array_column_open(dlpi_arrays *a, const dlp_array_column *d, dlp_error *err) {
     dlpi_array *c = &a->columns[a->n_columns++];
     uint64_t n = d->path ? 1 : d->n_paths;
     int rc = DLP_OK;
@@ -27673,7 +27586,7 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-static void dlpi_arrays_free(dlp_arrays *a) {
+static void dlpi_arrays_free(dlpi_arrays *a) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         for (uint64_t i = 0; i < a->columns[k].n_files; i++)
             dlpi_mapped_close(&a->columns[k].files[i].m);
@@ -27684,7 +27597,7 @@ static void dlpi_arrays_free(dlp_arrays *a) {
 }
 
 /* All columns have as many rows. */
-static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
+static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
         if (a->columns[k].rows != rows)
@@ -27697,36 +27610,6 @@ static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
                               rows);
     a->info.n_items = rows;
     a->info.fields = a->fields;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
-    dlp_arrays *a;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
-    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
-    if ((a = calloc(1, sizeof *a)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
-    a->reads = desc->reads != 0;
-    for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
-        rc = dlpi_array_column_open(a, &desc->columns[i], err);
-    if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
-    if (rc != DLP_OK) {
-        dlpi_arrays_free(a);
-        return rc;
-    }
-    *out = a;
-    return DLP_OK;
-}
-
-DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *a) { return &a->info; }
-
-DLPDEF int dlp_arrays_close(dlp_arrays *a) {
-    if (a == NULL) return DLP_OK;
-    if (dlpi_users_any(&a->users)) return DLP_ERR_BUSY;
-    dlpi_arrays_free(a);
     return DLP_OK;
 }
 
@@ -27753,7 +27636,7 @@ static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[low];
 }
 
-static int dlpi_array_row(const dlp_arrays *a, const dlpi_array *c, dlp_item *it) {
+static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
     int rc = f->m.bytes ? dlpi_mapped_check(&f->m, it) : 0;
@@ -27767,48 +27650,68 @@ static int dlpi_array_row(const dlp_arrays *a, const dlpi_array *c, dlp_item *it
 }
 
 static int dlpi_arrays_fetch(void *user, dlp_item *it) {
-    const dlp_arrays *a = user;
+    const dlpi_arrays *a = user;
     int rc = 0;
     for (uint32_t k = 0; k < a->n_columns && rc == 0; k++)
         rc = dlpi_array_row(a, &a->columns[k], it);
     return rc;
 }
 
-DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler) {
-    dlpi_mapped_wire(dataset, a->info.n_items, a->fields, a->info.n_fields, dlpi_arrays_fetch, a);
-    dlpi_users_wire(&a->users, workers);
-    dlpi_source_id(a->info.id, sampler);
+/* ---- open, close ---- */
+
+static int dlpi_arrays_close(dlp_source *source) {
+    dlpi_arrays *a = (dlpi_arrays *)(void *)source;
+    if (dlpi_users_any(&a->users)) return DLP_ERR_BUSY;
+    dlpi_arrays_free(a);
+    return DLP_OK;
 }
 
-DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
-                                  const dlp_arrays_loader_desc *desc, dlp_error *err) {
-    dlp_loader_desc loader;
-    dlp_arrays *a = NULL;
+static void dlpi_arrays_source(dlpi_arrays *a) {
+    a->dataset.n_items = a->info.n_items;
+    a->dataset.fields = a->fields;
+    a->dataset.n_fields = a->info.n_fields;
+    a->source.id = a->info.id;
+    a->source.close = dlpi_arrays_close;
+    dlpi_mapped_source(&a->source, &a->dataset, dlpi_arrays_fetch, &a->users);
+}
+
+DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err) {
+    dlpi_arrays *a;
     int rc;
-    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
-    loader = desc->loader;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
-    dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_arrays_close(a);
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
+    if ((a = calloc(1, sizeof *a)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    a->reads = desc->reads != 0;
+    for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
+        rc = dlpi_array_column_open(a, &desc->columns[i], err);
+    if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
+    if (rc != DLP_OK) {
+        dlpi_arrays_free(a);
         return rc;
     }
-    *arrays = a;
+    dlpi_arrays_source(a);
+    *out = &a->source;
     return DLP_OK;
+}
+
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *source) {
+    return source->close == dlpi_arrays_close ? &((const dlpi_arrays *)(const void *)source)->info
+                                              : NULL;
 }
 
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
 /* The first row of a chunk. */
-static uint64_t dlpi_arrays_chunk_first(const dlp_arrays *a, uint64_t chunk) {
+static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
     return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
 }
 
 /* dlp_chunk_at_fn. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
-    const dlp_arrays *a = user;
+    const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
     uint64_t row = dlpi_arrays_chunk_first(a, chunk);
     const dlpi_array_file *f = dlpi_array_find(c, row);
@@ -27831,7 +27734,7 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
 
 /* dlp_chunk_fn: what the consumer will read is there, and in memory. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
-    const dlp_arrays *a = user;
+    const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
     int rc = 0;
     for (uint32_t k = 0; k < a->n_columns && rc == 0; k++) {
@@ -27847,13 +27750,13 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
 }
 
 /* Can batches be views of the columns? */
-static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
+static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
         uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
         if (c->swap > 1)
             return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
-                                     "big-endian numbers: dlp_arrays_loader_open turns them");
+                                     "big-endian numbers: a fetch of dlp_arrays_open turns them");
         for (uint64_t i = 0; i < c->n_files; i++)
             if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
@@ -27864,7 +27767,7 @@ static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
 }
 
 /* Rows from `row` on that a chunk may have: of one file of each column. */
-static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
+static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array_file *f = dlpi_array_find(&a->columns[k], row);
@@ -27874,7 +27777,7 @@ static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
 }
 
 /* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
-static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
+static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
     if (files == a->n_columns) return DLP_OK;
@@ -27894,7 +27797,7 @@ static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, d
 }
 
 /* The desc of the pipe: fields [n_columns] of its own. */
-static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
+static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
     uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -27918,7 +27821,7 @@ static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field
     dlpi_users_wire(&a->users, &d->workers);
 }
 
-static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_desc *d,
+static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_desc *d,
                                    dlp_error *err) {
     dlp_field fields[DLP_MAX_FIELDS];
     uint64_t *rows = NULL;
@@ -27949,10 +27852,10 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
 }
 
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
-    dlp_arrays *a = NULL;
+    dlp_source *a = NULL;
     const char *given;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
@@ -27965,8 +27868,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                               "%s is given; it must be 0, for the files say it.", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
-    if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
-        dlp_arrays_close(a);
+    if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
+        dlp_source_close(a);
         return rc;
     }
     *arrays = a;
@@ -28426,6 +28329,8 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
    by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
+    dlp_source source;
+    dlp_dataset dataset; /* of the source */
     dlpi_push_head *head;
     dlpi_push_head was; /* as open wrote it */
     dlpi_push_fields at;
@@ -28537,39 +28442,6 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
     s->door.memory = s->fd;
     s->door.reader = s->self;
     return dlpi_door_open(&s->door, s->path, err);
-}
-
-DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
-    dlpi_push_fields at;
-    dlp_push *s;
-    int rc;
-    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
-    if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
-    if ((s = calloc(1, sizeof *s)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
-    s->fd = s->self = s->door.fd = -1;
-    s->at = at;
-    s->was = dlpi_push_sizes(desc, &at);
-    s->capacity = desc->capacity ? desc->capacity : 256;
-    s->keep = desc->keep ? desc->keep : 1;
-    s->writers = desc->writers;
-    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
-    for (uint32_t i = 0; i < at.n; i++) {
-        s->fields[i] = desc->fields[i];
-        dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
-        s->fields[i].name = s->names[i];
-    }
-    if (s->was.bundle_bytes == 0 || s->was.total_bytes > (uint64_t)INT64_MAX)
-        rc = dlpi_push_bad(err, "capacity", "smaller: the lanes have more bytes than there can be");
-    else
-        rc = dlpi_push_memory(s, desc, err);
-    if (rc != DLP_OK) {
-        dlpi_push_free(s);
-        return rc;
-    }
-    *out = s;
-    return DLP_OK;
 }
 
 DLPDEF void dlp_push_stop(dlp_push *s) {
@@ -28784,7 +28656,7 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
-        return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
+        return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
     dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
@@ -28938,18 +28810,54 @@ static int32_t dlpi_push_full(const dlp_push *s) {
     return full[s->was.full];
 }
 
-DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    dataset->n_items = 0;
-    dataset->fields = s->fields;
-    dataset->n_fields = s->at.n;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_push_fetch;
-    dataset->user = s;
-    dataset->open_end = 1;
-    dataset->reader = &dlpi_push_reader;
-    workers->worker_init = dlpi_push_enter;
-    workers->worker_exit = dlpi_push_leave;
-    workers->worker_user = s;
+static void dlpi_push_source(dlp_push *s) {
+    s->dataset = (dlp_dataset){.fields = s->fields,
+                               .n_fields = s->at.n,
+                               .writes_all_bytes = 1,
+                               .fetch = dlpi_push_fetch,
+                               .user = s,
+                               .open_end = 1,
+                               .reader = &dlpi_push_reader};
+    s->source.fetch = (dlp_fetch_desc){.dataset = &s->dataset,
+                                       .workers = {.worker_init = dlpi_push_enter,
+                                                   .worker_exit = dlpi_push_leave,
+                                                   .worker_user = s}};
+}
+
+DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
+
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+    dlpi_push_fields at;
+    dlp_push *s;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
+    if ((s = calloc(1, sizeof *s)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->fd = s->self = s->door.fd = -1;
+    s->at = at;
+    s->was = dlpi_push_sizes(desc, &at);
+    s->capacity = desc->capacity ? desc->capacity : 256;
+    s->keep = desc->keep ? desc->keep : 1;
+    s->writers = desc->writers;
+    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
+    for (uint32_t i = 0; i < at.n; i++) {
+        s->fields[i] = desc->fields[i];
+        dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
+        s->fields[i].name = s->names[i];
+    }
+    if (s->was.bundle_bytes == 0 || s->was.total_bytes > (uint64_t)INT64_MAX)
+        rc = dlpi_push_bad(err, "capacity", "smaller: the lanes have more bytes than there can be");
+    else
+        rc = dlpi_push_memory(s, desc, err);
+    if (rc != DLP_OK) {
+        dlpi_push_free(s);
+        return rc;
+    }
+    dlpi_push_source(s);
+    *out = s;
+    return DLP_OK;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
@@ -28969,25 +28877,6 @@ DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *sta
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (number == 0 || number == i + 1) dlpi_push_add(s, i, stats);
     stats->ended = DLPI_LOAD_RLX(&s->n_ended); /* statistics */
-    return DLP_OK;
-}
-
-DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
-                                dlp_error *err) {
-    dlp_loader_desc loader;
-    dlp_push *s = NULL;
-    int rc;
-    if (out == NULL || push == NULL || desc == NULL)
-        return dlpi_push_bad(err, out == NULL ? "out" : push == NULL ? "push" : "desc", "given");
-    loader = desc->loader;
-    if (loader.epochs > 1) return dlpi_push_bad(err, "epochs", "0 or 1: what is pushed comes once");
-    if ((rc = dlp_push_open(&s, &desc->push, err)) != DLP_OK || s == NULL) return rc;
-    dlp_push_wire(s, &loader.dataset, &loader.fetch.workers);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_push_close(s);
-        return rc;
-    }
-    *push = s;
     return DLP_OK;
 }
 
@@ -34698,57 +34587,6 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
-/* ---- the rows of a loader ---- */
-
-/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
-static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
-    dlp_part_desc *load = &to->nodes[1].load;
-    dlp_node_list *list = &to->nodes[0].list;
-    dlp_pipe_desc *run = &to->pipe;
-    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0) return;
-    dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers)->queue.capacity = d->parts.queue_size;
-    *load = d->parts;
-    list->n_items = load->n_parts;
-    list->shuffle = d->shuffle == 1 ? 1 : load->shuffle_parts;
-    if (d->shuffle == 1) load->shuffle_items = 1;
-    to->order.order = DLP_ORDER_SEQUENTIAL;
-    run->streams = load->streams;
-    run->steps_per_epoch = load->steps_per_epoch;
-    run->uneven = load->uneven;
-    run->shared_streams = load->shared_streams;
-    run->agree = load->agree;
-    run->agree_user = load->agree_user;
-    if (load->window > 0)
-        dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = load->window;
-    load->n_parts = 0;
-    load->steps_per_epoch = 0;
-    load->queue_size = load->streams = load->window = 0;
-    load->shuffle_parts = load->uneven = load->shared_streams = 0;
-    load->agree = NULL;
-    load->agree_user = NULL;
-    load->workers = (dlp_workers_desc){.num_workers = 0};
-}
-
-/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
-   workers. */
-static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, dlp_nodes *to) {
-    dlp_fetch_desc f = *d;
-    dlp_node *node;
-    if (to->n > 1)
-        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
-    if (f.fetcher != DLP_FETCH_SEQUENTIAL)
-        return dlpi_bad(p, "", "fetch.fetcher",
-                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
-    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
-    f.workers = (dlp_workers_desc){.num_workers = 0};
-    dlpi_nodes_fetch(to, "fetch", &f);
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
-    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
-    return DLP_OK;
-}
-
 /* ---- list: the sampler and the epochs ---- */
 
 static int dlpi_node_repeat(dlpi_table *t) {
@@ -34776,6 +34614,19 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     return DLP_OK;
 }
 
+/* A saved state knows which data it is of by function_id, but where that is the user's own number
+   for an order. */
+static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
+                          dlp_sampler_desc *s) {
+    if (source == NULL || source->id == 0 || s->function != NULL || s->batches.next != NULL)
+        return DLP_OK;
+    if (s->function_id != 0 && s->function_id != source->id)
+        return dlpi_bad(t->p, node->name, "list.order.function_id", "0: the source says it",
+                        (int64_t)s->function_id);
+    s->function_id = source->id;
+    return DLP_OK;
+}
+
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     int rc;
@@ -34791,6 +34642,9 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL) s->order = DLP_ORDER_PARTS;
+    if (t->n > 1 && node[1].verb == DLP_FETCH &&
+        (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
+        return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
     s->rank = t->d->rank;
@@ -34824,11 +34678,11 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
 /* ---- fetch, push, map: what writes the fields of items ---- */
 
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
-    const dlp_fetch_desc *source = node->fetch.source;
+    const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "what a source's wire sets");
+        return dlpi_missing(t->p, node->name, "dataset", "what a source has");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
@@ -34886,7 +34740,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->dataset
+    *ds = d->source != NULL ? *d->source->fetch.dataset
                             : (dlp_dataset){.n_items = t->load == NULL ? n : 0,
                                             .fields = d->fields,
                                             .n_fields = d->n_fields,
@@ -34917,9 +34771,10 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Give the workers of a fetch row the callbacks of the row's source. */
-static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *w) {
-    const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
+/* Give the workers of a row the callbacks of the row's source. */
+static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
+                              dlp_workers_desc *w) {
+    const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
     if (of == NULL || of->worker_init == NULL) return DLP_OK;
     if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
         w->tell != NULL)
@@ -34946,7 +34801,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
     f.workers = dlpi_node_workers(t, node);
-    if ((rc = dlpi_fetch_workers(t, node, &f.workers)) != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_workers(t, node, node->fetch.source, &f.workers)) != DLP_OK) return rc;
     if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
     if (e.all > e.stay) {
         ds.fields = e.fields;
@@ -34966,16 +34821,15 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
 }
 
 static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
     if (node->fetch.of > 1) return NULL; /* a mix has fields once */
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    dlp_fetch_desc f = {.workers = node->workers};
-    dlp_dataset ds = {.n_items = 0};
     const int32_t asked = node->queue.full;
+    dlp_fetch_desc f;
     int32_t full;
     int rc;
     if (node->push.source == NULL)
@@ -34990,8 +34844,10 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
-    dlp_push_wire(node->push.source, &ds, &f.workers);
-    f.dataset = &ds;
+    f = dlp_push_source(node->push.source)->fetch;
+    f.workers = node->workers;
+    rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
+    if (rc != DLP_OK) return rc;
     t->fetched = true;
     return dlpi_add_fetch(t->p, &f);
 }
@@ -35075,9 +34931,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
-    const dlp_fetch_desc *source = node->fetch.source;
+    const dlp_source *source = node->fetch.source;
     const bool async =
-        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+        source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     if (map == NULL) return DLP_OK;
     for (int ends = 0; ends < 2; ends++) {
@@ -35199,13 +35055,14 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
+static const dlpi_elsewhere dlpi_load_elsewhere[] = {
+    DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
+    DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
+    DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
+
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_elsewhere elsewhere[] = {
-        DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
-        DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
-        DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
     dlp_part_desc d = node->load;
-    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(elsewhere));
+    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_load_elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     d.queue_size = node->queue.capacity;
@@ -35236,8 +35093,8 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
 
 /* True if the source of this fetch row says that DLP_SKIP leaves items out. */
 static bool dlpi_fetch_filters(const dlp_node *node) {
-    const dlp_fetch_desc *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
+    const dlp_source *source = node != NULL ? node->fetch.source : NULL;
+    return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -35338,7 +35195,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
+        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, t->waits->fetch.source, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (m->maker == NULL || m->maker->expand.n_fields == 0)
@@ -35434,6 +35291,51 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     t->at += m.n - 1;
     t->unknown = true;
     return rc;
+}
+
+/* ---- the rows of a loader ---- */
+
+/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
+    const dlpi_elsewhere *e = dlpi_load_elsewhere;
+    dlp_node_list *list = &to->nodes[0].list;
+    dlp_node *node;
+    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0) return;
+    node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
+    node->queue.capacity = d->parts.queue_size;
+    node->load = d->parts;
+    list->n_items = d->parts.n_parts;
+    list->shuffle = d->shuffle == 1 ? 1 : d->parts.shuffle_parts;
+    if (d->shuffle == 1) node->load.shuffle_items = 1;
+    to->order.order = DLP_ORDER_SEQUENTIAL;
+    for (size_t i = 0; i < sizeof dlpi_load_elsewhere / sizeof *e; i++, e++) {
+        uint8_t *at = (uint8_t *)&node->load + e->at;
+        if (e->from != 0) memcpy((uint8_t *)&to->pipe + e->from, at, e->bytes);
+        memset(at, 0, e->bytes);
+    }
+    if (d->parts.window > 0)
+        dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
+}
+
+/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
+   workers. */
+static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
+                              dlp_nodes *to) {
+    dlp_fetch_desc f = *d;
+    dlp_node *node;
+    if (to->n > 1)
+        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (f.fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
+    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
+    f.workers = (dlp_workers_desc){.num_workers = 0};
+    dlpi_nodes_fetch(to, "fetch", &f, of);
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+    return DLP_OK;
 }
 
 /* ---- out: the last rows of a table ---- */
@@ -35753,29 +35655,25 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
-/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
-   asked for beside the latter, and nothing else. */
+/* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
+   source. A source that has a fetcher says how it fetches, but for how many are in flight. */
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    const dlp_dataset *wired = d->fetch.dataset;
-    const char *given = dlpi_dataset_given(&d->dataset);
-    l->fetch.dataset = &l->dataset;
-    l->dataset = wired ? *wired : d->dataset;
-    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
+    const char *given = from != NULL ? dlpi_dataset_given(&d->dataset) : NULL;
+    if (from != NULL && from->fetcher != 0 && d->fetch.fetcher != 0) given = "fetch.fetcher";
+    if (d->fetch.dataset != NULL) given = "fetch.dataset";
     if (given != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
-                           "0. Set it in the source's desc, if that has it.",
-                           given);
+                           "%s is given; it must be 0, for %s says it. Set it in the desc of a "
+                           "source, if that has it.",
+                           given, from != NULL ? "source" : "dataset");
+    if (from != NULL && from->dataset != NULL) l->dataset = *from->dataset;
     if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    if (from == NULL || from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
+    l->fetch.fetcher = from->fetcher;
+    l->fetch.async = from->async;
+    if (l->fetch.in_flight == 0) l->fetch.in_flight = from->in_flight;
     return DLP_OK;
-}
-
-/* Without a device there is no transfer stage. */
-static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
-    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
-    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
-                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
-                    d->threaded ? d->threaded : d->device_buffers);
 }
 
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
@@ -35789,9 +35687,6 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     if (rc != DLP_OK) return rc;
     rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
-    *l = (dlpi_loader){
-        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
     if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
@@ -35867,20 +35762,25 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-static void dlpi_loader_device(const dlp_transfer_desc *d, dlp_nodes *to) {
+/* Without a device there is no transfer node. */
+static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
-    if (d->device == NULL) return;
+    if (d->device == NULL && (d->device_buffers != 0 || d->threaded != 0))
+        return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                        "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                        d->threaded ? d->threaded : d->device_buffers);
+    if (d->device == NULL) return DLP_OK;
     node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
     node->transfer.device = d->device;
     node->queue.capacity = (uint32_t)d->device_buffers;
     node->workers.num_workers = d->threaded;
+    return DLP_OK;
 }
 
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlpi_loader l = {.dataset = {.n_items = 0}};
+    dlpi_loader l = {d->sampler, d->repeat, d->dataset, d->fetch, d->batch};
     int rc = dlpi_loader_stages(p, d, &l);
-    if (rc == DLP_OK) rc = dlpi_loader_topology(p, d, &l);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || (rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     to->pipe = d->pipe;
     to->pipe.prefetch_factor = p->d.prefetch_factor;
     dlpi_loader_list(&l, to);
@@ -35888,15 +35788,14 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     l.fetch.dataset = &to->dataset;
     dlpi_loader_parts(d, to);
     if (to->dataset.filter == 0)
-        dlpi_nodes_fetch(to, "fetch", &l.fetch);
+        dlpi_nodes_fetch(to, "fetch", &l.fetch, d->source);
     else
-        rc = dlpi_loader_filter(p, &l.fetch, to);
+        rc = dlpi_loader_filter(p, &l.fetch, d->source, to);
     if (rc == DLP_OK) rc = dlpi_loader_joins(p, d, to);
     if (d->cache.bytes > 0)
         dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = d->cache;
     dlpi_loader_batch(&l.batch, to);
-    dlpi_loader_device(&d->transfer, to);
-    return rc;
+    return rc == DLP_OK ? dlpi_loader_device(p, &d->transfer, to) : rc;
 }
 
 /* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
@@ -35904,6 +35803,10 @@ static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *t
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
     memset(to, 0, sizeof *to);
     return rc == DLP_OK ? dlpi_loader_rows(*p, d, to) : rc;
+}
+
+DLPDEF int dlp_source_close(dlp_source *source) {
+    return source != NULL && source->close != NULL ? source->close(source) : DLP_OK;
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {

@@ -782,7 +782,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
      dlp_s3_source_desc source_desc = {.s3 = s3, .bucket = "photos", .manifest = manifest,
                                        .fields = &field, .n_fields = 1};
      dlp_s3_source_open(&source, &source_desc, &err);
-     dlp_s3_source_wire(source, &desc.fetch); // desc: of the loader
+     desc.source = source; // a loader's
      ... the pipe, until it is closed; dlp_s3_source_close(source)
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
@@ -886,31 +886,15 @@ typedef struct dlp_s3_source_desc {
     int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
 } dlp_s3_source_desc;
 
-typedef struct dlp_s3_source dlp_s3_source;
-
-/* Make a source.
+/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
    out: to be closed, before client and manifest; desc: copied; err: written on failure, may be NULL
    - returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY - any thread -
    allocates its own record; workers make connections. */
-DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
-                              dlp_s3_error *err);
-
-/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
-   That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
-   the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
-   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with in_flight 0: one item at a time,
-   also inline.
-   source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
-   one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
+DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err);
 
 /* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
    are not in the pipe's plan. Any thread. */
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *source);
-
-/* Free the source. NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses
-   it: close the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
@@ -924,7 +908,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
                              .download = dlp_s3_part_download, .user = source};
      desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // after wire_parts
      ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
+DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts);
 
 /* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
@@ -942,7 +926,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
          return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
      }
      dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
-DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
+DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks);
 
 /* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
 DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
@@ -950,7 +934,7 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
 /* Read the rows of one field of a chunk, for a load of one's own, where several fields each have a
    source. All have the client of the one that wire_chunks was told; its worker_init is what makes
    them connections. Returns 0, or failure, with words. In load only. */
-DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field);
+DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t field);
 
 #endif /* DLPIPE_H */
 
@@ -12144,11 +12128,11 @@ typedef struct dlpi_src_list {
     dlpi_src_get *first, *last;
 } dlpi_src_list;
 
-struct dlp_s3_source {
+typedef struct dlpi_s3_source {
+    dlp_source source; /* first */
     dlp_s3_source_desc d;
     char bucket[256];
-    dlp_dataset dataset; /* what wire gives a fetch stage */
-    int asked;           /* for async */
+    dlp_dataset dataset; /* of the source */
     uint32_t users;      /* SU1: workers of this process */
     uint64_t capacity;   /* most bytes of an item; 0: not for items */
     uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
@@ -12156,10 +12140,10 @@ struct dlp_s3_source {
     uint64_t longest;    /* of the entries whose length is known */
     bool known;          /* all lengths are */
     uint64_t *first_row; /* [entries + 1] of chunks: rows of all entries before */
-};
+} dlpi_s3_source;
 
 typedef struct dlpi_src_worker {
-    dlp_s3_source *source;
+    dlpi_s3_source *source;
     void *state;          /* what the user's worker_init left */
     const dlp_pipe *pipe; /* of the last item, to see that it was stopped */
     dlp_s3_io *io;        /* for async; NULL: not asked for, or given up */
@@ -12234,7 +12218,7 @@ static bool dlpi_src_fails(dlpi_src_get *q, int what) {
 }
 
 /* Do bytes that came, or are known to come, fit? */
-static bool dlpi_src_fits(const dlp_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
+static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
     q->got = bytes;
     if (bytes > s->capacity) return dlpi_src_fails(q, DLPI_SRC_SIZE);
     if (!s->d.direct) return true;
@@ -12244,7 +12228,7 @@ static bool dlpi_src_fits(const dlp_s3_source *s, dlpi_src_get *q, uint64_t byte
 
 /* A whole object whose size is known has no more room than that: so it is known not to be larger
    than a part, where that is so, and asked for without a range, which some servers refuse. */
-static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
+static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
     r->bucket = s->bucket;
@@ -12268,7 +12252,7 @@ static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at,
 }
 
 /* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
-static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *item) {
+static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
     q->item = item;
     q->mate = NULL;
     q->alone = false;
@@ -12285,7 +12269,7 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
 }
 
 /* The request of one item is over: look at what came. */
-static void dlpi_src_look(const dlp_s3_source *s, dlpi_src_get *q) {
+static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
     if (dlpi_src_other_size(r, &q->at, &q->got))
         dlpi_src_fails(q, DLPI_SRC_CHANGED);
@@ -12339,7 +12323,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
 }
 
 /* The item failed: say why. Returns what fetch returns. */
-static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
+static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
     if (q->at.key[0] == 0)
@@ -12370,7 +12354,7 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
 
 /* Make an item of what came. Returns what fetch returns. */
 static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
-    const dlp_s3_source *s = w->source;
+    const dlpi_s3_source *s = w->source;
     if (q->what != DLPI_SRC_FINE) return dlpi_src_complain(s, q);
     if (s->d.direct && s->ragged) q->item->length[0] = q->got / s->unit;
     if (s->d.decode == NULL) return 0;
@@ -12390,7 +12374,7 @@ static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
     return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
 }
 
-static int dlpi_src_io_ready(dlp_s3_io **io, const dlp_s3_source *s, dlp_s3_error *err) {
+static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_error *err) {
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
@@ -12404,7 +12388,7 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
 }
 
 /* Do one request, with an I/O that has no other. Returns r->code, which may be DLP_STOPPED. */
-static int dlpi_src_wait(const dlp_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
+static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
                          dlp_s3_request *r) {
     dlp_s3_request *done;
     int n, rc = dlpi_src_io_ready(io, s, &r->error), looks = 0;
@@ -12419,17 +12403,17 @@ static int dlpi_src_wait(const dlp_s3_source *s, dlp_s3_io **io, const dlp_pipe 
 
 /* ---- workers ---- */
 
-static uint64_t dlpi_src_stride(const dlp_s3_source *s) { /* of a record's buffer */
+static uint64_t dlpi_src_stride(const dlpi_s3_source *s) { /* of a record's buffer */
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
-static int dlpi_src_mates(const dlp_s3_source *s) {
+static int dlpi_src_mates(const dlpi_s3_source *s) {
     int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
-static uint64_t dlpi_src_pieces(const dlp_s3_source *s) { /* of all records */
-    return s->asked ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
+static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) { /* of all records */
+    return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
 static void dlpi_src_worker_free(dlpi_src_worker *w) {
@@ -12445,7 +12429,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
-static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
+static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
     size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
     size_t pieces = (size_t)dlpi_src_pieces(s);
@@ -12473,10 +12457,10 @@ static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
 }
 
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
-    dlp_s3_source *s = user;
+    dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_new(s);
     int rc = w ? 0 : ENOMEM;
-    if (rc == 0 && s->asked) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
+    if (rc == 0 && s->d.fields != NULL) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
     if (rc == 0 && s->d.worker_init) rc = s->d.worker_init(s->d.user, worker, &w->state);
     if (rc == 0)
         *state = w;
@@ -12486,7 +12470,7 @@ static int dlpi_src_worker_init(void *user, int worker, void **state) {
 }
 
 static void dlpi_src_worker_exit(void *user, int worker, void *state) {
-    dlp_s3_source *s = user;
+    dlpi_s3_source *s = user;
     dlpi_src_worker *w = state;
     if (s->d.worker_exit) s->d.worker_exit(s->d.user, worker, w->state);
     dlpi_src_worker_free(w);
@@ -12498,19 +12482,18 @@ static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
-static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_item *item) {
+static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
     return dlpi_src_is_worker(item->call, w) && w->source == s ? w : NULL;
 }
 
 static int dlpi_src_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0,
-                    "a source of objects wants the workers that dlp_s3_source_wire sets");
+    return dlp_fail(item->call, 0, "a source of objects wants the worker_init that it has");
 }
 
 /* dlp_dataset.fetch. */
 static int dlpi_src_fetch(void *user, dlp_item *item) {
-    const dlp_s3_source *s = user;
+    const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
     dlpi_src_get *q;
     int rc;
@@ -12529,13 +12512,13 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 /* ---- many at once: dlp_async ---- */
 
 /* Ranges of one object: may b follow a in one request? */
-static bool dlpi_src_joins(const dlp_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
+static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
-static bool dlpi_src_joinable(const dlp_s3_source *s, const dlpi_src_get *q) {
+static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
 }
 
@@ -12546,7 +12529,7 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
 /* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
-    const dlp_s3_source *s = w->source;
+    const dlpi_s3_source *s = w->source;
     dlpi_src_get *best = NULL, *best_before = NULL, *before = NULL;
     uint64_t least = UINT64_MAX;
     for (dlpi_src_get *q = w->held.first; q != NULL; before = q, q = q->next) {
@@ -12584,7 +12567,7 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
 }
 
 /* One request for first and its mates. */
-static void dlpi_src_join(const dlp_s3_source *s, dlpi_src_get *first) {
+static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     dlp_s3_request *r = &first->request;
     uint64_t at = first->at.offset;
     if (first->mate == NULL) {
@@ -12686,7 +12669,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
 }
 
 static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {
-    const dlp_s3_source *s = user;
+    const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
     dlpi_src_get *q;
     int rc;
@@ -12754,7 +12737,7 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     return NULL;
 }
 
-static void dlpi_src_lengths(dlp_s3_source *s) {
+static void dlpi_src_lengths(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
@@ -12765,7 +12748,7 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
 }
 
 /* What is wrong with the room for items, or NULL. */
-static const char *dlpi_src_room_wrong(dlp_s3_source *s) {
+static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
     if (field == NULL) return NULL;
     s->d.direct = s->d.direct || s->d.decode == NULL;
@@ -12780,7 +12763,7 @@ static const char *dlpi_src_room_wrong(dlp_s3_source *s) {
 }
 
 /* Count the rows of all entries. What is wrong with them, or NULL. */
-static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
+static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
     if (s->d.row_bytes == 0) return NULL;
@@ -12797,10 +12780,53 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     return NULL;
 }
 
-DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
-                              dlp_s3_error *err) {
+/* tell: that the server is away. */
+static int dlpi_src_tell(void *user, char *buf, size_t size) {
+    const dlpi_s3_source *s = (const dlpi_s3_source *)user;
+    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
+    if (away_ns < DLPI_S3_AWAY_NS) return 0;
+    return snprintf(buf, size,
+                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
+}
+
+static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
+    workers->worker_init = dlpi_src_worker_init;
+    workers->worker_exit = dlpi_src_worker_exit;
+    workers->worker_user = s;
+    workers->tell = dlpi_src_tell;
+}
+
+static int dlpi_src_close(dlp_source *source) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
+    free(s->first_row);
+    free(s);
+    return DLP_OK;
+}
+
+static void dlpi_src_source(dlpi_s3_source *s) {
+    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
+                               .fields = s->d.fields,
+                               .n_fields = s->d.n_fields,
+                               .writes_all_bytes =
+                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
+                               .fetch = dlpi_src_fetch,
+                               .user = s};
+    s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
+                                       .fetcher = DLP_FETCH_ASYNC,
+                                       .async = {dlpi_src_submit_item, dlpi_src_reap_items},
+                                       .in_flight = s->d.in_flight},
+                             .close = dlpi_src_close};
+    dlpi_src_wire_workers(s, &s->source.fetch.workers);
+}
+
+DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err) {
     const char *wrong;
-    dlp_s3_source *s;
+    dlpi_s3_source *s;
     if (err) memset(err, 0, sizeof *err);
     if (out == NULL || desc == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
@@ -12819,7 +12845,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
     wrong = dlpi_src_room_wrong(s);
     if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
     if (wrong == NULL) {
-        *out = s;
+        dlpi_src_source(s);
+        *out = &s->source;
         return DLP_OK;
     }
     free(s->first_row);
@@ -12827,54 +12854,11 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
 }
 
-/* tell: that the server is away. */
-static int dlpi_src_tell(void *user, char *buf, size_t size) {
-    const dlp_s3_source *s = (const dlp_s3_source *)user;
-    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
-    const char *field;
-    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
-    if (away_ns < DLPI_S3_AWAY_NS) return 0;
-    return snprintf(buf, size,
-                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to %s (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
-}
-
-static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
-    workers->worker_init = dlpi_src_worker_init;
-    workers->worker_exit = dlpi_src_worker_exit;
-    workers->worker_user = s;
-    workers->tell = dlpi_src_tell;
-}
-
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
-    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
-                               .fields = s->d.fields,
-                               .n_fields = s->d.n_fields,
-                               .writes_all_bytes =
-                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
-                               .fetch = dlpi_src_fetch,
-                               .user = s};
-    s->asked = 1;
-    fetch->dataset = &s->dataset;
-    dlpi_src_wire_workers(s, &fetch->workers);
-    fetch->fetcher = DLP_FETCH_ASYNC;
-    fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
-    if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
-}
-
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
+    const dlpi_s3_source *s = (const dlpi_s3_source *)(const void *)source;
     uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
     uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
     return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
-}
-
-DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {
-    if (s == NULL) return DLP_OK;
-    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
-    free(s->first_row);
-    free(s);
-    return DLP_OK;
 }
 
 /* ---- parts ---- */
@@ -12886,14 +12870,14 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
-static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
+static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
-static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
+static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
     uint64_t said = dlpi_src_bytes(at->length);
@@ -12904,7 +12888,7 @@ static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, cons
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
-static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                              dlp_s3_request *r) {
     uint64_t is;
@@ -12916,7 +12900,7 @@ static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_p
 }
 
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
-    dlp_s3_source *s = source;
+    dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
     dlpi_src_get *q;
     dlp_s3_entry at;
@@ -12933,7 +12917,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
 }
 
 /* Learn the size of what is to be downloaded, and the ETag that it has to have. */
-static int dlpi_src_download_size(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;
     dlpi_src_ask(s, r, at, NULL, 0);
@@ -12951,7 +12935,7 @@ static int dlpi_src_download_size(const dlp_s3_source *s, dlp_s3_io **io, const 
 }
 
 /* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
-static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                 const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
     void *map;
@@ -12965,7 +12949,8 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
     return rc;
 }
 
-static int dlpi_src_download(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part, int fd) {
+static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                             int fd) {
     dlp_s3_request head;
     dlp_s3_entry at;
     int rc = dlpi_src_part_entry(s, part, &at);
@@ -12975,7 +12960,7 @@ static int dlpi_src_download(const dlp_s3_source *s, dlp_s3_io **io, const dlp_p
 }
 
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd) {
-    const dlp_s3_source *s = source;
+    const dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
     dlp_s3_io *io = NULL;
     dlpi_src_get *q;
@@ -12993,14 +12978,15 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
 }
 
 static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
-    const dlp_s3_source *s = user;
+    const dlpi_s3_source *s = user;
     dlp_s3_entry e;
     int rc = dlp_s3_manifest_get(s->d.manifest, part, &e);
     if (rc == DLP_OK) *items = e.items;
     return rc;
 }
 
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {
+DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
     if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
     if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
@@ -13014,7 +13000,7 @@ DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {
 
 /* The rows of a chunk that are still to be asked for, in the order of the dataset. */
 typedef struct dlpi_src_rows {
-    const dlp_s3_source *s;
+    const dlpi_s3_source *s;
     dlp_chunk *c;
     uint8_t *to;
     uint64_t at, end;    /* dataset rows */
@@ -13024,7 +13010,7 @@ typedef struct dlpi_src_rows {
 } dlpi_src_rows;
 
 /* The entry that a row is in. */
-static uint64_t dlpi_src_entry_of(const dlp_s3_source *s, uint64_t row) {
+static uint64_t dlpi_src_entry_of(const dlpi_s3_source *s, uint64_t row) {
     uint64_t low = 0, high = dlp_s3_manifest_count(s->d.manifest);
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
@@ -13062,7 +13048,7 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
 
 /* A request for wanted rows up to end, with gaps that are short enough. */
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
-    const dlp_s3_source *s = x->s;
+    const dlpi_s3_source *s = x->s;
     uint64_t gap = 0, bytes = s->d.row_bytes;
     uint64_t most = s->d.gap_bytes < 0 ? 0 : (uint64_t)s->d.gap_bytes / bytes;
     r->pieces = &x->piece[x->n_pieces];
@@ -13078,7 +13064,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 
 /* Make the next request. Returns false: all were made. */
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
-    const dlp_s3_source *s = x->s;
+    const dlpi_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
     dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
@@ -13100,7 +13086,7 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
-static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlp_s3_source *s, dlp_chunk *c, void *to) {
+static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
     x->at = c->chunk_first;
@@ -13190,7 +13176,8 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     return rc;
 }
 
-DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field) {
+DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field) {
+    dlpi_s3_source *source = (dlpi_s3_source *)(void *)from;
     dlpi_src_worker *w = chunk->worker_state;
     const dlpi_field *f;
     dlpi_src_rows rows;
@@ -13221,7 +13208,8 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *s, dlp_chunks_desc *chunks) {
+DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
     chunks->load = dlp_s3_chunk_load;
     chunks->user = s;

@@ -167,7 +167,7 @@ static void step(const dlp_batch *b, double (*colour)[4]) {
     }
 }
 
-static int run(const dlp_folder *folder, dlp_files *files, dlp_loader_desc *desc) {
+static int run(const dlp_folder *folder, dlp_source *files, dlp_loader_desc *desc) {
     double(*colour)[4] = calloc(folder->n_classes, sizeof *colour);
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;
@@ -175,7 +175,7 @@ static int run(const dlp_folder *folder, dlp_files *files, dlp_loader_desc *desc
     uint64_t skipped = 0;
     int code;
     if (colour == NULL) return perror("folder"), 1;
-    dlp_files_wire(files, &desc->fetch);
+    desc->source = files;
     fprintf(stderr, "files are read by %s\n", dlp_files_backend(files));
     if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return free(colour), say(&err);
     while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
@@ -202,7 +202,7 @@ static int open_and_run(const char *path, dlp_loader_desc *desc) {
     };
     const dlp_folder_desc folder_desc = {.path = path};
     dlp_folder *folder = NULL;
-    dlp_files *files = NULL;
+    dlp_source *files = NULL;
     dlp_error err;
     if (dlp_folder_open(&folder, &folder_desc, &err) != DLP_OK) return say(&err);
     const dlp_files_desc files_desc = {.n_items = folder->n_files,
@@ -215,7 +215,7 @@ static int open_and_run(const char *path, dlp_loader_desc *desc) {
     int bad = dlp_files_open(&files, &files_desc, &err) != DLP_OK && say(&err);
     desc->sampler.function_id = folder->id; /* a saved state knows the folder by it */
     if (!bad) bad = run(folder, files, desc);
-    bad |= dlp_files_close(files) != DLP_OK;
+    bad |= dlp_source_close(files) != DLP_OK;
     dlp_folder_close(folder);
     return bad;
 }

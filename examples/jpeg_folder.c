@@ -222,17 +222,18 @@ static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t n) {
 /* sum: of all bytes, or NULL. */
 static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_desc *desc,
                uint64_t *sum) {
-    dlp_files *files = NULL;
+    dlp_source *files = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     dlp_error err;
     int code;
     if (dlp_files_open(&files, files_desc, &err) != DLP_OK) return say_error(&err);
-    dlp_files_wire(files, &desc->fetch);
-    desc->fetch.fetcher = DLP_FETCH_SEQUENTIAL; /* the processor is what is short, not the disk */
-    desc->fetch.in_flight = 0;
+    dlp_source one = *files; /* one by one: the processor is what is short, not the disk */
+    one.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
+    one.fetch.in_flight = 0;
+    desc->source = &one;
     if (dlp_loader_open(&p, desc, &err) != DLP_OK) {
-        dlp_files_close(files);
+        dlp_source_close(files);
         return say_error(&err);
     }
     while ((code = dlp_pipe_next(p, &b)) == DLP_OK) {
@@ -244,7 +245,7 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
     int bad = code != DLP_END && say_error(dlp_pipe_error(p));
     report(p, f);
     bad |= dlp_pipe_close(p) != DLP_OK;
-    return dlp_files_close(files) != DLP_OK || bad;
+    return dlp_source_close(files) != DLP_OK || bad;
 }
 
 int main(int argc, char **argv) {

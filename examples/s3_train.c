@@ -240,13 +240,13 @@ static int decode(void *user, void *worker_state, dlp_item *item, const void *by
 
 typedef struct images {
     dlp_s3_manifest *manifest;
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_pipe *pipe;
 } images;
 
 static void images_close(images *im) {
     dlp_pipe_close(im->pipe);
-    dlp_s3_source_close(im->source);
+    dlp_source_close(im->source);
     dlp_s3_manifest_close(im->manifest);
 }
 
@@ -280,7 +280,7 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
     manifest_say(im->manifest, set);
     source.manifest = im->manifest;
     if (dlp_s3_source_open(&im->source, &source, &s3_err) != DLP_OK) return complain_s3(&s3_err);
-    dlp_s3_source_wire(im->source, &desc.fetch);
+    desc.source = im->source;
     if (dlp_loader_open(&im->pipe, &desc, &err) == DLP_OK) return true;
     dlp_error_format(&err, line, sizeof line);
     return complain("pipe", line);

@@ -119,7 +119,7 @@ static int means(dlp_pipe *pipe) {
 
 static int of_csv(const char *path, dlp_loader_desc *desc) {
     csv table;
-    dlp_files *files = NULL;
+    dlp_source *files = NULL;
     dlp_pipe *pipe = NULL;
     dlp_error err;
     int bad = csv_open(&table, path);
@@ -133,27 +133,27 @@ static int of_csv(const char *path, dlp_loader_desc *desc) {
                                   .user = &table};
     if (!bad) bad = dlp_files_open(&files, &lines, &err) != DLP_OK && say(&err);
     if (!bad) {
-        dlp_files_wire(files, &desc->fetch);
+        desc->source = files;
         bad = dlp_loader_open(&pipe, desc, &err) != DLP_OK ? say(&err) : means(pipe);
     }
-    bad |= dlp_files_close(files) != DLP_OK;
+    bad |= dlp_source_close(files) != DLP_OK;
     csv_close(&table);
     return bad;
 }
 
-static int of_npy(const char *path, const dlp_loader_desc *loader) {
+static int of_npy(const char *path, dlp_loader_desc *desc) {
     const dlp_array_column column = {.name = "row", .path = path};
-    const dlp_arrays_loader_desc desc = {.arrays = {.columns = &column, .n_columns = 1},
-                                         .loader = *loader};
-    dlp_arrays *arrays = NULL;
+    const dlp_arrays_desc file = {.columns = &column, .n_columns = 1};
+    dlp_source *arrays = NULL;
     dlp_pipe *pipe = NULL;
     dlp_error err;
-    if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) return say(&err);
+    if (dlp_arrays_open(&arrays, &file, &err) != DLP_OK) return say(&err);
     const dlp_field *field = dlp_arrays_describe(arrays)->fields;
-    bool floats = field->dtype == DLP_F32 && field->ndim <= 1;
-    if (!floats) fprintf(stderr, "%s: not rows of 32-bit floats\n", path);
-    int bad = floats ? means(pipe) : dlp_pipe_close(pipe) + 1;
-    return dlp_arrays_close(arrays) != DLP_OK || bad;
+    int bad = field->dtype != DLP_F32 || field->ndim > 1;
+    if (bad) fprintf(stderr, "%s: not rows of 32-bit floats\n", path);
+    desc->source = arrays;
+    if (!bad) bad = dlp_loader_open(&pipe, desc, &err) != DLP_OK ? say(&err) : means(pipe);
+    return dlp_source_close(arrays) != DLP_OK || bad;
 }
 
 static int make_up(char *path) {

@@ -137,20 +137,20 @@ static int train(dlp_pipe *pipe, checkpoint *c, int64_t steps, const char *state
     return perror(state), 1;
 }
 
-static int run(const char *pattern, const char *state, dlp_tokens_loader_desc *desc,
+static int run(const dlp_tokens_desc *shards, const char *state, dlp_loader_desc *desc,
                int64_t steps) {
     static checkpoint c;
-    dlp_tokens *tokens = NULL;
+    dlp_source *tokens = NULL;
     dlp_pipe *pipe = NULL;
     dlp_error err;
     if (!checkpoint_load(state, &c))
         return fprintf(stderr, "tokens: %s is no checkpoint of ours\n", state), 1;
-    desc->tokens.pattern = pattern;
-    desc->loader.pipe.resume = c.steps ? &c.place : NULL;
-    if (dlp_ranks_from_env(&desc->loader.sampler.rank, &desc->loader.sampler.world_size, &err) !=
-            DLP_OK ||
-        dlp_tokens_loader_open(&pipe, &tokens, desc, &err) != DLP_OK)
+    desc->pipe.resume = c.steps ? &c.place : NULL;
+    if (dlp_ranks_from_env(&desc->sampler.rank, &desc->sampler.world_size, &err) != DLP_OK ||
+        dlp_tokens_open(&tokens, shards, &err) != DLP_OK)
         return say(&err);
+    desc->source = tokens;
+    if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return dlp_source_close(tokens), say(&err);
     const dlp_tokens_info *info = dlp_tokens_describe(tokens);
     fprintf(stderr, "%d shards, %llu tokens, %llu windows of %llu + 1; %llu tokens left out\n",
             (int)info->n_shards, (unsigned long long)info->tokens,
@@ -158,34 +158,29 @@ static int run(const char *pattern, const char *state, dlp_tokens_loader_desc *d
             (unsigned long long)info->left_out);
     int bad = train(pipe, &c, steps, state);
     bad |= dlp_pipe_close(pipe) != DLP_OK;
-    return dlp_tokens_close(tokens) != DLP_OK || bad;
+    return dlp_source_close(tokens) != DLP_OK || bad;
 }
 
 int main(int argc, char **argv) {
-    dlp_tokens_loader_desc desc = {
-        .tokens = {.length = 64, .widen = 1}, /* rows are int32_t [65] */
-        .loader = {.batch_size = 8,
-                   .num_workers = 1,
-                   .shuffle = 1,
-                   .seed = 1,
-                   .drop_last = 1,
-                   .epochs = 2},
-    };
+    dlp_tokens_desc shards = {.length = 64, .widen = 1}; /* rows are int32_t [65] */
+    dlp_loader_desc desc = {
+        .batch_size = 8, .num_workers = 1, .shuffle = 1, .seed = 1, .drop_last = 1, .epochs = 2};
     const char *state = NULL;
     int64_t steps = -1;
     int option;
     while ((option = getopt(argc, argv, "w:b:t:e:n:s:")) != -1) {
-        if (option == 'w') desc.loader.num_workers = atoi(optarg);
-        if (option == 'b') desc.loader.batch_size = (uint32_t)atoi(optarg);
-        if (option == 't') desc.tokens.length = (uint64_t)atoll(optarg);
-        if (option == 'e') desc.loader.epochs = atoi(optarg);
+        if (option == 'w') desc.num_workers = atoi(optarg);
+        if (option == 'b') desc.batch_size = (uint32_t)atoi(optarg);
+        if (option == 't') shards.length = (uint64_t)atoll(optarg);
+        if (option == 'e') desc.epochs = atoi(optarg);
         if (option == 'n') steps = atoll(optarg);
         if (option == 's') state = optarg;
         if (option == '?') return 2;
     }
     const char *pattern = optind < argc ? argv[optind] : make_shards();
     if (pattern == NULL) return perror("tokens"), 1;
-    int bad = run(pattern, state, &desc, steps);
+    shards.pattern = pattern;
+    int bad = run(&shards, state, &desc, steps);
     if (pattern == made_pattern) remove_shards();
     return bad;
 }

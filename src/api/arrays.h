@@ -1,5 +1,5 @@
 #pragma once
-#include "api/loader.h"
+#include "api/stages.h"
 /* ---------------------------------------------------------------------------------------------
    >>arrays     ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    A dataset whose items are rows: of MNIST's IDX files, of CIFAR's .bin, of numpy's .npy. A column
@@ -8,12 +8,13 @@
 
      dlp_array_column columns[] = {{.name = "image", .path = "train-images-idx3-ubyte"},
                                    {.name = "label", .path = "train-labels-idx1-ubyte"}};
-     dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
-                                    .loader = {.batch_size = 64, .shuffle = 1}};
-     if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_desc files = {.columns = columns, .n_columns = 2};
+     if (dlp_arrays_open(&arrays, &files, &err) != DLP_OK) ...
      dlp_arrays_describe(arrays)->n_items; // what was found
+     dlp_loader_desc desc = {.source = arrays, .batch_size = 64, .shuffle = 1};
+     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) ...
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
-     dlp_arrays_close(arrays);
+     dlp_source_close(arrays);
 
      format   of a file                                             fields
      IDX      magic 0 0 type dimensions, 32-bit big-endian sizes;   one, of the file's type: U8, I8,
@@ -59,8 +60,6 @@ typedef struct dlp_arrays_info {
                     know this dataset by. Contents are not looked at */
 } dlp_arrays_info;
 
-typedef struct dlp_arrays dlp_arrays;
-
 /* Open all files and read their headers.
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; columns of different lengths; no rows);
@@ -69,28 +68,8 @@ typedef struct dlp_arrays dlp_arrays;
    order or a number of dimensions that is not among those above; a big-endian machine);
    DLP_ERR_MEMORY - any thread - waits for the disk; mappings are not in the pipe's plan.
    Source: yann.lecun.com/exdb/mnist (IDX); cs.toronto.edu/~kriz/cifar.html; numpy.lib.format. */
-DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err);
+DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err);
 
-/* Tell what was found. The source's, until close. Any thread; does not wait. */
-DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *arrays);
-
-/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler, as
-   dlp_tokens_wire does. */
-DLPDEF void dlp_arrays_wire(dlp_arrays *arrays, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler);
-
-/* Free the source. As dlp_tokens_close. */
-DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
-
-typedef struct dlp_arrays_loader_desc {
-    dlp_arrays_desc arrays;
-    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
-                               sampler.function_id are the source's: 0 here */
-} dlp_arrays_loader_desc;
-
-/* Open the files, and a pipe of them that runs.
-   out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
-   dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is then the pipe's consumer - as both of them. */
-DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
-                                  const dlp_arrays_loader_desc *desc, dlp_error *err);
+/* Tell what was found. The source's, until close; NULL if this is another source. Any thread; does
+   not wait. */
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);

@@ -10,8 +10,8 @@
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);
-     dlp_files_wire(files, &desc.fetch); // desc: of the loader
-     ... the pipe, until it is closed; dlp_files_close(files);
+     desc.source = files; // of a loader
+     ... the pipe, until it is closed; dlp_source_close(files);
 
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
@@ -57,32 +57,17 @@ typedef struct dlp_files_desc {
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
-typedef struct dlp_files dlp_files;
-
-/* Make a source.
+/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
    out: to be closed; desc: copied; err: written on failure, may be NULL - returns DLP_OK,
    DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates its own record; files
    are opened by workers. */
-DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err);
-
-/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
-   That is the dataset (which is the source's), worker_init, worker_exit and worker_user of the
-   workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be set
-   afterwards: DLP_FETCH_SEQUENTIAL (and in_flight 0) reads one file at a time, also inline.
-   files: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
-   one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_files_wire(dlp_files *files, dlp_fetch_desc *fetch);
+DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err);
 
 /* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
-   its own (a limit on locked memory, say) has threads all the same. The source's, until close - any
-   thread - does not wait. */
-DLPDEF const char *dlp_files_backend(const dlp_files *files);
+   its own (a limit on locked memory, say) has threads all the same. The text is the source's, until
+   close; NULL if this is another source - any thread - does not wait. */
+DLPDEF const char *dlp_files_backend(const dlp_source *files);
 
-/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. Any
-   thread; does not wait. */
-DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *files);
-
-/* Free the source.
-   files: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
-   the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_files_close(dlp_files *files);
+/* Return the bytes that each worker allocates when it begins; 0 if this is another source. They are
+   not in the pipe's plan. Any thread; does not wait. */
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);

@@ -91,7 +91,7 @@ typedef struct dlp_node_list {
                          load node: of parts; load.shuffle_items says the order inside a part */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
-                         batches, that of a source. Copied; what it points to is borrowed until
+                         batches. Copied; what it points to is borrowed until
                          close. Its seed, rank and world_size are 0, or those of the pipe's desc.
                          NULL: all items */
     const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
@@ -119,9 +119,8 @@ typedef struct dlp_node_fetch {
                          datasets follow each other, and have the same fields. Without a mix, the
                          items of these nodes' sources have numbers one after another. 0: all items
                        */
-    const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                         fields above are then 0, but for in_flight and of. A sampler that the wire
-                         fills in, too (>>tokens, >>arrays), is list.order. Copied; NULL: none */
+    const dlp_source *source; /* what has the items, from its own callbacks: the fields above are
+                         then 0, but for in_flight and of. Borrowed until close; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
@@ -244,15 +243,15 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
 
-/* A table with all that it points to. It is for the calls below, which fill it. It must stay where
-   it is, because its rows point into it: fill another one instead of copying it. */
+/* A table with all that it points to. The calls below fill it. It must stay where it is, because
+   its rows point into it: fill another one instead of copying it. */
 typedef struct dlp_nodes {
     dlp_node nodes[DLP_MAX_NODES]; /* [n] */
     uint32_t n;
     dlp_pipe_desc pipe; /* what holds for the run */
     dlp_sampler_desc order;
     dlp_dataset dataset;
-    dlp_fetch_desc sources[DLP_MAX_NODES];
+    dlp_source sources[DLP_MAX_NODES];
     char names[DLP_MAX_NODES][32];
 } dlp_nodes;
 

@@ -22,8 +22,7 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
    What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or as fetch.dataset (which a source's wire sets: then of
-                            this one only filter may be set) */
+    dlp_dataset dataset; /* required, here or by source: then only filter of this one may be set */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
     int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
                           fetch.workers.num_workers */
@@ -34,12 +33,16 @@ typedef struct dlp_loader_desc {
     int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
+    dlp_fetch_desc fetch; /* dataset: NULL; fetcher: not in the classic topology; batch_pool: in the
                                    concurrent only */
     /* bytes 0: no cache */
     dlp_cache_desc cache;       /* needs: cache */
     dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
+    const dlp_source *source;   /* what has the items; borrowed until close. fetch.workers.worker_*
+                                   and sampler.function_id are then 0, but for the function_id of an
+                                   order of one's own. So is fetch.fetcher, if the source has one.
+                                   NULL: dataset */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
     /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's. Workers and

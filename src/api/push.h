@@ -1,5 +1,5 @@
 #pragma once
-#include "api/loader.h"
+#include "api/stages.h"
 #include "api/queues.h"
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
@@ -7,9 +7,10 @@
    processes, or other programs by a path) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
-     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
-                                  .loader = {.batch_size = 64, .num_workers = 1}};
-     if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
+     dlp_push_desc lanes = {.fields = fields, .n_fields = 2, .writers = 1};
+     if (dlp_push_open(&push, &lanes, &err) != DLP_OK) ...
+     dlp_loader_desc desc = {.source = dlp_push_source(push), .batch_size = 64, .num_workers = 1};
+     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) ...
      producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
                 while (...) dlp_pusher_push(pusher, data, DLP_FOREVER);
                 dlp_pusher_end(pusher, DLP_FOREVER); dlp_pusher_close(pusher);
@@ -72,11 +73,11 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
    producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
-/* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
-   or 1, threads, no fetcher, epochs 1: else start, or the loader's open, fails with words). With 0
-   workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
-   where cores are few. */
-DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
+/* The push as the source of a loader: a stream of one worker. num_workers is 0 or 1, of threads,
+   without a fetcher, and epochs is 1, or the open call of the pipe fails. With 0 workers next
+   itself waits for items, whatever its time-out. Items of a few bytes cost less so, where cores are
+   few. The source is the push's, until its close. Any thread; does not wait. */
+DLPDEF const dlp_source *dlp_push_source(const dlp_push *push);
 
 /* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
    DLP_STOPPED. Any thread, or a signal handler; does not wait. */
@@ -136,13 +137,3 @@ DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
 
 /* Give the place back. NULL is nothing. */
 DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
-
-typedef struct dlp_push_loader_desc {
-    dlp_push_desc push;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
-} dlp_push_loader_desc;
-
-/* Make the lanes, and a pipe of them that runs. As dlp_push_open and dlp_loader_open; after a
-   failure nothing is left to close. */
-DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
-                                dlp_error *err);

@@ -11,7 +11,7 @@
      dlp_s3_source_desc source_desc = {.s3 = s3, .bucket = "photos", .manifest = manifest,
                                        .fields = &field, .n_fields = 1};
      dlp_s3_source_open(&source, &source_desc, &err);
-     dlp_s3_source_wire(source, &desc.fetch); // desc: of the loader
+     desc.source = source; // a loader's
      ... the pipe, until it is closed; dlp_s3_source_close(source)
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
@@ -115,28 +115,12 @@ typedef struct dlp_s3_source_desc {
     int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
 } dlp_s3_source_desc;
 
-typedef struct dlp_s3_source dlp_s3_source;
-
-/* Make a source.
+/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
    out: to be closed, before client and manifest; desc: copied; err: written on failure, may be NULL
    - returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY - any thread -
    allocates its own record; workers make connections. */
-DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
-                              dlp_s3_error *err);
-
-/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
-   That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
-   the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
-   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with in_flight 0: one item at a time,
-   also inline.
-   source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
-   one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
+DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err);
 
 /* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
    are not in the pipe's plan. Any thread. */
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *source);
-
-/* Free the source. NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses
-   it: close the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);

@@ -10,7 +10,7 @@
          return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
      }
      dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
-DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
+DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks);
 
 /* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
 DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
@@ -18,4 +18,4 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
 /* Read the rows of one field of a chunk, for a load of one's own, where several fields each have a
    source. All have the client of the one that wire_chunks was told; its worker_init is what makes
    them connections. Returns 0, or failure, with words. In load only. */
-DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field);
+DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t field);

@@ -14,7 +14,7 @@
                              .download = dlp_s3_part_download, .user = source};
      desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // after wire_parts
      ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
+DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts);
 
 /* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);

@@ -99,6 +99,23 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
+/* Where items come from: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
+   objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
+   and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
+   copy of the struct and change fetcher and in_flight of the copy. DLP_FETCH_SEQUENTIAL with
+   in_flight 0 takes one item at a time, also inline. */
+typedef struct dlp_source {
+    dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
+    uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
+                             none */
+    int (*close)(struct dlp_source *source); /* of dlp_source_close */
+} dlp_source;
+
+/* Free a source.
+   source: as its open call gave it, no copy. NULL is DLP_OK. Returns DLP_OK, or DLP_ERR_BUSY: a
+   worker of this process uses it. Close the pipe first. Any thread; does not wait. */
+DLPDEF int dlp_source_close(dlp_source *source);
+
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {

@@ -1,21 +1,18 @@
 #pragma once
-#include "api/loader.h"
+#include "api/stages.h"
 /* ---------------------------------------------------------------------------------------------
    >>tokens     TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS (examples/tokens.c)
    A dataset of windows of length + 1 tokens, cut out of files (shards) of uint16 or uint32 tokens:
    a step takes tokens [0, T) of a row as its input and [1, T + 1) as its targets. A window begins
    every stride tokens and never crosses a shard; what is left at a shard's end is in no item.
 
-     dlp_tokens_loader_desc desc = {
-         .tokens = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024},
-         .loader = {.batch_size = 64, .num_workers = 1, .shuffle = 1, .epochs = DLP_FOREVER},
-     };
-     dlp_tokens *tokens;
-     dlp_pipe *pipe;
-     dlp_error err;
-     if (dlp_tokens_loader_open(&pipe, &tokens, &desc, &err) != DLP_OK) ...
+     dlp_tokens_desc shards = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024};
+     dlp_source *tokens;
+     if (dlp_tokens_open(&tokens, &shards, &err) != DLP_OK) ...
+     dlp_loader_desc desc = {.source = tokens, .batch_size = 64, .num_workers = 1, .shuffle = 1};
+     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) ...
      ... the pipe, until it is closed: b->fields[0].data is uint16_t [64][1025]
-     dlp_tokens_close(tokens);
+     dlp_source_close(tokens);
 
    The shuffle is that of the pipe: over all windows of all shards, in an order of each epoch's own,
    in no memory. So are ranks and states: a run resumes exactly, with any number of ranks and
@@ -63,9 +60,8 @@ typedef struct dlp_tokens_desc {
                                  DLP_U16 or DLP_U32 */
     int32_t reads;            /* 1: pread in place of mappings */
     int32_t read_ahead;       /* items from one that is read to the one asked for, where they are
-                                 shuffled; best a multiple of batch_size. 0: 256, or with
-                                 dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
-                                 in any order */
+                                 shuffled; best a multiple of batch_size. 0: 256; DLP_NONE: none is
+                                 asked for, in any order */
     int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
 } dlp_tokens_desc;
 
@@ -88,8 +84,6 @@ typedef struct dlp_tokens_info {
     const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
 } dlp_tokens_info;
 
-typedef struct dlp_tokens dlp_tokens;
-
 /* Open all shards and count their windows.
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
@@ -98,38 +92,11 @@ typedef struct dlp_tokens dlp_tokens;
    DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
    allocates some 150 bytes a shard; mappings are not in the pipe's plan.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
-DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
+DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err);
 
-/* Tell what was found. The source's, until close. Any thread; does not wait. */
-DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
-
-/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
-   worker_exit and worker_user of the workers; and function_id of the sampler (but for
-   DLP_ORDER_FUNCTION and
-   _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
-   is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
-   not wait or allocate. */
-DLPDEF void dlp_tokens_wire(dlp_tokens *tokens, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler);
-
-/* Free the source.
-   tokens: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
-   the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
-
-typedef struct dlp_tokens_loader_desc {
-    dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
-                               sampler.function_id are the source's: 0 here */
-} dlp_tokens_loader_desc;
-
-/* Open the shards, and a pipe of them that runs.
-   out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
-   dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is then the pipe's consumer - as both of them. */
-DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
-                                  const dlp_tokens_loader_desc *desc, dlp_error *err);
+/* Tell what was found. The source's, until close; NULL if this is another source. Any thread; does
+   not wait. */
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *tokens);
 
 enum {
     DLP_EOT_BEGINS = 0, /* the end-of-text token is a document's first, as in llm.c's shards */

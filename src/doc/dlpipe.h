@@ -15,13 +15,13 @@
       comment tells; begin with {0}, or with designated initialisers.
           dlp_loader_open         items that a function of yours writes (>>loader); without a length
                                   known in advance: dataset.open_end (>>streams)
-          dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
+          dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
-          dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
-          dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
+          dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
+          dlp_tokens_open         windows of a language model's token shards (>>tokens)
+          dlp_arrays_open         rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
-          dlp_push_loader_open    items that other threads or programs push (>>push)
+          dlp_push_open           items that other threads or programs push (>>push)
           dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           a table of nodes, which says any of these and more (>>graph)
@@ -231,9 +231,7 @@
      dlp_pipe_open, dlp_nodes_plan                     any               -
      dlp_pipe_plan, start                              consumer          plan only
      dlp_loader_open, dlp_chunks_open                  any               -
-     dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
-     dlp_arrays_chunks_open,
-     dlp_push_loader_open (others of it: >>push)
+     dlp_arrays_chunks_open                            any               -
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        consumer          yes
@@ -257,7 +255,7 @@
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
      open, describe, close and the others of           any               yes; close after the pipes
      dlp_files_*, dlp_tokens_*, dlp_arrays_*
-     dlp_files_wire, dlp_tokens_wire, dlp_arrays_wire  any               before its pipes start
+     dlp_source_close, dlp_push_* (but for >>push)     any               close after the pipes
      dlp_s3_*: in dlpipe_s3.h, beside each
 
      callback                     runs in

@@ -209,12 +209,14 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches. The workers are the row's. */
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d) {
+/* Add a row that fetches. The workers are the row's. of: the source that it reads, or NULL. */
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
+                                  const dlp_source *of) {
     dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
-    dlp_fetch_desc *source = &to->sources[to->n - 1];
-    *source = *d;
-    source->workers = (dlp_workers_desc){.num_workers = 0};
+    dlp_source *source = &to->sources[to->n - 1];
+    source->fetch = *d;
+    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
+    source->id = of != NULL ? of->id : 0;
     node->fetch.source = source;
     return node;
 }

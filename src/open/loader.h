@@ -2,7 +2,6 @@
 /* tests: system/open/loader_nodes, system/core/pipe_badinput */
 #include "api/loader.h"
 #include "open/graph.h"
-#include "open/parts.h" /* needs: parts */
 /* ---- the loader ---- */
 
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
@@ -52,29 +51,25 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
-/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
-   asked for beside the latter, and nothing else. */
+/* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
+   source. A source that has a fetcher says how it fetches, but for how many are in flight. */
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    const dlp_dataset *wired = d->fetch.dataset;
-    const char *given = dlpi_dataset_given(&d->dataset);
-    l->fetch.dataset = &l->dataset;
-    l->dataset = wired ? *wired : d->dataset;
-    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
+    const char *given = from != NULL ? dlpi_dataset_given(&d->dataset) : NULL;
+    if (from != NULL && from->fetcher != 0 && d->fetch.fetcher != 0) given = "fetch.fetcher";
+    if (d->fetch.dataset != NULL) given = "fetch.dataset";
     if (given != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
-                           "0. Set it in the source's desc, if that has it.",
-                           given);
+                           "%s is given; it must be 0, for %s says it. Set it in the desc of a "
+                           "source, if that has it.",
+                           given, from != NULL ? "source" : "dataset");
+    if (from != NULL && from->dataset != NULL) l->dataset = *from->dataset;
     if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    if (from == NULL || from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
+    l->fetch.fetcher = from->fetcher;
+    l->fetch.async = from->async;
+    if (l->fetch.in_flight == 0) l->fetch.in_flight = from->in_flight;
     return DLP_OK;
-}
-
-/* Without a device there is no transfer stage. */
-static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
-    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
-    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
-                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
-                    d->threaded ? d->threaded : d->device_buffers);
 }
 
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
@@ -88,9 +83,6 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     if (rc != DLP_OK) return rc;
     rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins); /* needs: join */
     if (rc != DLP_OK) return rc;                                           /* needs: join */
-    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
-    *l = (dlpi_loader){
-        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
     if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
@@ -166,20 +158,25 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-static void dlpi_loader_device(const dlp_transfer_desc *d, dlp_nodes *to) {
+/* Without a device there is no transfer node. */
+static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
-    if (d->device == NULL) return;
+    if (d->device == NULL && (d->device_buffers != 0 || d->threaded != 0))
+        return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                        "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                        d->threaded ? d->threaded : d->device_buffers);
+    if (d->device == NULL) return DLP_OK;
     node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
     node->transfer.device = d->device;
     node->queue.capacity = (uint32_t)d->device_buffers;
     node->workers.num_workers = d->threaded;
+    return DLP_OK;
 }
 
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlpi_loader l = {.dataset = {.n_items = 0}};
+    dlpi_loader l = {d->sampler, d->repeat, d->dataset, d->fetch, d->batch};
     int rc = dlpi_loader_stages(p, d, &l);
-    if (rc == DLP_OK) rc = dlpi_loader_topology(p, d, &l);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || (rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     to->pipe = d->pipe;
     to->pipe.prefetch_factor = p->d.prefetch_factor;
     dlpi_loader_list(&l, to);
@@ -187,15 +184,14 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     l.fetch.dataset = &to->dataset;
     dlpi_loader_parts(d, to);    /* needs: parts */
     if (to->dataset.filter == 0) /* needs: parts */
-        dlpi_nodes_fetch(to, "fetch", &l.fetch);
+        dlpi_nodes_fetch(to, "fetch", &l.fetch, d->source);
     else                                                                /* needs: parts */
-        rc = dlpi_loader_filter(p, &l.fetch, to);                       /* needs: parts */
+        rc = dlpi_loader_filter(p, &l.fetch, d->source, to);            /* needs: parts */
     if (rc == DLP_OK) rc = dlpi_loader_joins(p, d, to);                 /* needs: join */
     if (d->cache.bytes > 0)                                             /* needs: cache */
         dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = d->cache; /* needs: cache */
     dlpi_loader_batch(&l.batch, to);
-    dlpi_loader_device(&d->transfer, to);
-    return rc;
+    return rc == DLP_OK ? dlpi_loader_device(p, &d->transfer, to) : rc;
 }
 
 /* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
@@ -203,6 +199,10 @@ static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *t
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
     memset(to, 0, sizeof *to);
     return rc == DLP_OK ? dlpi_loader_rows(*p, d, to) : rc;
+}
+
+DLPDEF int dlp_source_close(dlp_source *source) {
+    return source != NULL && source->close != NULL ? source->close(source) : DLP_OK;
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {

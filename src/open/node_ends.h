@@ -40,9 +40,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
-    const dlp_fetch_desc *source = node->fetch.source;
+    const dlp_source *source = node->fetch.source;
     const bool async =
-        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+        source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     if (map == NULL) return DLP_OK;
     for (int ends = 0; ends < 2; ends++) {

@@ -5,11 +5,11 @@
 /* ---- fetch, push, map: what writes the fields of items ---- */
 
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
-    const dlp_fetch_desc *source = node->fetch.source;
+    const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "what a source's wire sets");
+        return dlpi_missing(t->p, node->name, "dataset", "what a source has");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
@@ -67,7 +67,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->dataset
+    *ds = d->source != NULL ? *d->source->fetch.dataset
                             : (dlp_dataset){.n_items = t->load == NULL ? n : 0,
                                             .fields = d->fields,
                                             .n_fields = d->n_fields,
@@ -98,9 +98,10 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Give the workers of a fetch row the callbacks of the row's source. */
-static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *w) {
-    const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
+/* Give the workers of a row the callbacks of the row's source. */
+static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
+                              dlp_workers_desc *w) {
+    const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
     if (of == NULL || of->worker_init == NULL) return DLP_OK;
     if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
         w->tell != NULL)
@@ -127,7 +128,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
     f.workers = dlpi_node_workers(t, node);
-    if ((rc = dlpi_fetch_workers(t, node, &f.workers)) != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_workers(t, node, node->fetch.source, &f.workers)) != DLP_OK) return rc;
     if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
     if (e.all > e.stay) {
         ds.fields = e.fields;
@@ -147,16 +148,15 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
 }
 
 static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
     if (node->fetch.of > 1) return NULL; /* a mix has fields once */
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    dlp_fetch_desc f = {.workers = node->workers};
-    dlp_dataset ds = {.n_items = 0};
     const int32_t asked = node->queue.full;
+    dlp_fetch_desc f;
     int32_t full;
     int rc;
     if (node->push.source == NULL)
@@ -171,8 +171,10 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
-    dlp_push_wire(node->push.source, &ds, &f.workers);
-    f.dataset = &ds;
+    f = dlp_push_source(node->push.source)->fetch;
+    f.workers = node->workers;
+    rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
+    if (rc != DLP_OK) return rc;
     t->fetched = true;
     return dlpi_add_fetch(t->p, &f);
 }

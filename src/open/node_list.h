@@ -30,6 +30,19 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     return DLP_OK;
 }
 
+/* A saved state knows which data it is of by function_id, but where that is the user's own number
+   for an order. */
+static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
+                          dlp_sampler_desc *s) {
+    if (source == NULL || source->id == 0 || s->function != NULL || s->batches.next != NULL)
+        return DLP_OK;
+    if (s->function_id != 0 && s->function_id != source->id)
+        return dlpi_bad(t->p, node->name, "list.order.function_id", "0: the source says it",
+                        (int64_t)s->function_id);
+    s->function_id = source->id;
+    return DLP_OK;
+}
+
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     int rc;
@@ -45,6 +58,9 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL) s->order = DLP_ORDER_PARTS;
+    if (t->n > 1 && node[1].verb == DLP_FETCH &&
+        (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
+        return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
     s->rank = t->d->rank;

@@ -55,13 +55,14 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
+static const dlpi_elsewhere dlpi_load_elsewhere[] = {
+    DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
+    DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
+    DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
+
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_elsewhere elsewhere[] = {
-        DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
-        DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
-        DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
     dlp_part_desc d = node->load;
-    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(elsewhere));
+    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_load_elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     d.queue_size = node->queue.capacity;
@@ -92,8 +93,8 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
 
 /* True if the source of this fetch row says that DLP_SKIP leaves items out. */
 static bool dlpi_fetch_filters(const dlp_node *node) {
-    const dlp_fetch_desc *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
+    const dlp_source *source = node != NULL ? node->fetch.source : NULL;
+    return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -194,7 +195,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
+        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, t->waits->fetch.source, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (m->maker == NULL || m->maker->expand.n_fields == 0)
@@ -290,4 +291,49 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     t->at += m.n - 1;
     t->unknown = true;
     return rc;
+}
+
+/* ---- the rows of a loader ---- */
+
+/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
+    const dlpi_elsewhere *e = dlpi_load_elsewhere;
+    dlp_node_list *list = &to->nodes[0].list;
+    dlp_node *node;
+    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0) return;
+    node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
+    node->queue.capacity = d->parts.queue_size;
+    node->load = d->parts;
+    list->n_items = d->parts.n_parts;
+    list->shuffle = d->shuffle == 1 ? 1 : d->parts.shuffle_parts;
+    if (d->shuffle == 1) node->load.shuffle_items = 1;
+    to->order.order = DLP_ORDER_SEQUENTIAL;
+    for (size_t i = 0; i < sizeof dlpi_load_elsewhere / sizeof *e; i++, e++) {
+        uint8_t *at = (uint8_t *)&node->load + e->at;
+        if (e->from != 0) memcpy((uint8_t *)&to->pipe + e->from, at, e->bytes);
+        memset(at, 0, e->bytes);
+    }
+    if (d->parts.window > 0)
+        dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
+}
+
+/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
+   workers. */
+static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
+                              dlp_nodes *to) {
+    dlp_fetch_desc f = *d;
+    dlp_node *node;
+    if (to->n > 1)
+        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (f.fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
+    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
+    f.workers = (dlp_workers_desc){.num_workers = 0};
+    dlpi_nodes_fetch(to, "fetch", &f, of);
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+    return DLP_OK;
 }

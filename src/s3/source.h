@@ -43,11 +43,11 @@ typedef struct dlpi_src_list {
     dlpi_src_get *first, *last;
 } dlpi_src_list;
 
-struct dlp_s3_source {
+typedef struct dlpi_s3_source {
+    dlp_source source; /* first */
     dlp_s3_source_desc d;
     char bucket[256];
-    dlp_dataset dataset; /* what wire gives a fetch stage */
-    int asked;           /* for async */
+    dlp_dataset dataset; /* of the source */
     uint32_t users;      /* SU1: workers of this process */
     uint64_t capacity;   /* most bytes of an item; 0: not for items */
     uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
@@ -55,10 +55,10 @@ struct dlp_s3_source {
     uint64_t longest;    /* of the entries whose length is known */
     bool known;          /* all lengths are */
     uint64_t *first_row; /* [entries + 1] of chunks: rows of all entries before */
-};
+} dlpi_s3_source;
 
 typedef struct dlpi_src_worker {
-    dlp_s3_source *source;
+    dlpi_s3_source *source;
     void *state;          /* what the user's worker_init left */
     const dlp_pipe *pipe; /* of the last item, to see that it was stopped */
     dlp_s3_io *io;        /* for async; NULL: not asked for, or given up */
@@ -133,7 +133,7 @@ static bool dlpi_src_fails(dlpi_src_get *q, int what) {
 }
 
 /* Do bytes that came, or are known to come, fit? */
-static bool dlpi_src_fits(const dlp_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
+static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
     q->got = bytes;
     if (bytes > s->capacity) return dlpi_src_fails(q, DLPI_SRC_SIZE);
     if (!s->d.direct) return true;
@@ -143,7 +143,7 @@ static bool dlpi_src_fits(const dlp_s3_source *s, dlpi_src_get *q, uint64_t byte
 
 /* A whole object whose size is known has no more room than that: so it is known not to be larger
    than a part, where that is so, and asked for without a range, which some servers refuse. */
-static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
+static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
     r->bucket = s->bucket;
@@ -167,7 +167,7 @@ static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at,
 }
 
 /* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
-static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *item) {
+static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
     q->item = item;
     q->mate = NULL;
     q->alone = false;
@@ -184,7 +184,7 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
 }
 
 /* The request of one item is over: look at what came. */
-static void dlpi_src_look(const dlp_s3_source *s, dlpi_src_get *q) {
+static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
     if (dlpi_src_other_size(r, &q->at, &q->got))
         dlpi_src_fails(q, DLPI_SRC_CHANGED);
@@ -238,7 +238,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
 }
 
 /* The item failed: say why. Returns what fetch returns. */
-static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
+static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
     if (q->at.key[0] == 0)
@@ -269,7 +269,7 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
 
 /* Make an item of what came. Returns what fetch returns. */
 static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
-    const dlp_s3_source *s = w->source;
+    const dlpi_s3_source *s = w->source;
     if (q->what != DLPI_SRC_FINE) return dlpi_src_complain(s, q);
     if (s->d.direct && s->ragged) q->item->length[0] = q->got / s->unit;
     if (s->d.decode == NULL) return 0;
@@ -289,7 +289,7 @@ static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
     return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
 }
 
-static int dlpi_src_io_ready(dlp_s3_io **io, const dlp_s3_source *s, dlp_s3_error *err) {
+static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_error *err) {
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
@@ -303,7 +303,7 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
 }
 
 /* Do one request, with an I/O that has no other. Returns r->code, which may be DLP_STOPPED. */
-static int dlpi_src_wait(const dlp_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
+static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
                          dlp_s3_request *r) {
     dlp_s3_request *done;
     int n, rc = dlpi_src_io_ready(io, s, &r->error), looks = 0;
@@ -318,17 +318,17 @@ static int dlpi_src_wait(const dlp_s3_source *s, dlp_s3_io **io, const dlp_pipe 
 
 /* ---- workers ---- */
 
-static uint64_t dlpi_src_stride(const dlp_s3_source *s) { /* of a record's buffer */
+static uint64_t dlpi_src_stride(const dlpi_s3_source *s) { /* of a record's buffer */
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
-static int dlpi_src_mates(const dlp_s3_source *s) {
+static int dlpi_src_mates(const dlpi_s3_source *s) {
     int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
-static uint64_t dlpi_src_pieces(const dlp_s3_source *s) { /* of all records */
-    return s->asked ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
+static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) { /* of all records */
+    return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
 static void dlpi_src_worker_free(dlpi_src_worker *w) {
@@ -344,7 +344,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
-static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
+static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
     size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
     size_t pieces = (size_t)dlpi_src_pieces(s);
@@ -372,10 +372,10 @@ static dlpi_src_worker *dlpi_src_worker_new(dlp_s3_source *s) {
 }
 
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
-    dlp_s3_source *s = user;
+    dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_new(s);
     int rc = w ? 0 : ENOMEM;
-    if (rc == 0 && s->asked) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
+    if (rc == 0 && s->d.fields != NULL) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
     if (rc == 0 && s->d.worker_init) rc = s->d.worker_init(s->d.user, worker, &w->state);
     if (rc == 0)
         *state = w;
@@ -385,7 +385,7 @@ static int dlpi_src_worker_init(void *user, int worker, void **state) {
 }
 
 static void dlpi_src_worker_exit(void *user, int worker, void *state) {
-    dlp_s3_source *s = user;
+    dlpi_s3_source *s = user;
     dlpi_src_worker *w = state;
     if (s->d.worker_exit) s->d.worker_exit(s->d.user, worker, w->state);
     dlpi_src_worker_free(w);
@@ -397,19 +397,18 @@ static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
-static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_item *item) {
+static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
     return dlpi_src_is_worker(item->call, w) && w->source == s ? w : NULL;
 }
 
 static int dlpi_src_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0,
-                    "a source of objects wants the workers that dlp_s3_source_wire sets");
+    return dlp_fail(item->call, 0, "a source of objects wants the worker_init that it has");
 }
 
 /* dlp_dataset.fetch. */
 static int dlpi_src_fetch(void *user, dlp_item *item) {
-    const dlp_s3_source *s = user;
+    const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
     dlpi_src_get *q;
     int rc;
@@ -428,13 +427,13 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 /* ---- many at once: dlp_async ---- */
 
 /* Ranges of one object: may b follow a in one request? */
-static bool dlpi_src_joins(const dlp_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
+static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
-static bool dlpi_src_joinable(const dlp_s3_source *s, const dlpi_src_get *q) {
+static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
 }
 
@@ -445,7 +444,7 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
 /* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
-    const dlp_s3_source *s = w->source;
+    const dlpi_s3_source *s = w->source;
     dlpi_src_get *best = NULL, *best_before = NULL, *before = NULL;
     uint64_t least = UINT64_MAX;
     for (dlpi_src_get *q = w->held.first; q != NULL; before = q, q = q->next) {
@@ -483,7 +482,7 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
 }
 
 /* One request for first and its mates. */
-static void dlpi_src_join(const dlp_s3_source *s, dlpi_src_get *first) {
+static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     dlp_s3_request *r = &first->request;
     uint64_t at = first->at.offset;
     if (first->mate == NULL) {
@@ -585,7 +584,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
 }
 
 static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {
-    const dlp_s3_source *s = user;
+    const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
     dlpi_src_get *q;
     int rc;

@@ -8,7 +8,7 @@
 
 /* The rows of a chunk that are still to be asked for, in the order of the dataset. */
 typedef struct dlpi_src_rows {
-    const dlp_s3_source *s;
+    const dlpi_s3_source *s;
     dlp_chunk *c;
     uint8_t *to;
     uint64_t at, end;    /* dataset rows */
@@ -18,7 +18,7 @@ typedef struct dlpi_src_rows {
 } dlpi_src_rows;
 
 /* The entry that a row is in. */
-static uint64_t dlpi_src_entry_of(const dlp_s3_source *s, uint64_t row) {
+static uint64_t dlpi_src_entry_of(const dlpi_s3_source *s, uint64_t row) {
     uint64_t low = 0, high = dlp_s3_manifest_count(s->d.manifest);
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
@@ -56,7 +56,7 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
 
 /* A request for wanted rows up to end, with gaps that are short enough. */
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
-    const dlp_s3_source *s = x->s;
+    const dlpi_s3_source *s = x->s;
     uint64_t gap = 0, bytes = s->d.row_bytes;
     uint64_t most = s->d.gap_bytes < 0 ? 0 : (uint64_t)s->d.gap_bytes / bytes;
     r->pieces = &x->piece[x->n_pieces];
@@ -72,7 +72,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 
 /* Make the next request. Returns false: all were made. */
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
-    const dlp_s3_source *s = x->s;
+    const dlpi_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
     dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
@@ -94,7 +94,7 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
-static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlp_s3_source *s, dlp_chunk *c, void *to) {
+static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
     x->at = c->chunk_first;
@@ -184,7 +184,8 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     return rc;
 }
 
-DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field) {
+DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field) {
+    dlpi_s3_source *source = (dlpi_s3_source *)(void *)from;
     dlpi_src_worker *w = chunk->worker_state;
     const dlpi_field *f;
     dlpi_src_rows rows;
@@ -215,7 +216,8 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *s, dlp_chunks_desc *chunks) {
+DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
     chunks->load = dlp_s3_chunk_load;
     chunks->user = s;

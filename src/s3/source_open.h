@@ -22,7 +22,7 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     return NULL;
 }
 
-static void dlpi_src_lengths(dlp_s3_source *s) {
+static void dlpi_src_lengths(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
@@ -33,7 +33,7 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
 }
 
 /* What is wrong with the room for items, or NULL. */
-static const char *dlpi_src_room_wrong(dlp_s3_source *s) {
+static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
     if (field == NULL) return NULL;
     s->d.direct = s->d.direct || s->d.decode == NULL;
@@ -48,7 +48,7 @@ static const char *dlpi_src_room_wrong(dlp_s3_source *s) {
 }
 
 /* Count the rows of all entries. What is wrong with them, or NULL. */
-static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
+static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
     if (s->d.row_bytes == 0) return NULL;
@@ -65,10 +65,53 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     return NULL;
 }
 
-DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
-                              dlp_s3_error *err) {
+/* tell: that the server is away. */
+static int dlpi_src_tell(void *user, char *buf, size_t size) {
+    const dlpi_s3_source *s = (const dlpi_s3_source *)user;
+    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
+    if (away_ns < DLPI_S3_AWAY_NS) return 0;
+    return snprintf(buf, size,
+                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
+}
+
+static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
+    workers->worker_init = dlpi_src_worker_init;
+    workers->worker_exit = dlpi_src_worker_exit;
+    workers->worker_user = s;
+    workers->tell = dlpi_src_tell;
+}
+
+static int dlpi_src_close(dlp_source *source) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
+    free(s->first_row);
+    free(s);
+    return DLP_OK;
+}
+
+static void dlpi_src_source(dlpi_s3_source *s) {
+    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
+                               .fields = s->d.fields,
+                               .n_fields = s->d.n_fields,
+                               .writes_all_bytes =
+                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
+                               .fetch = dlpi_src_fetch,
+                               .user = s};
+    s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
+                                       .fetcher = DLP_FETCH_ASYNC,
+                                       .async = {dlpi_src_submit_item, dlpi_src_reap_items},
+                                       .in_flight = s->d.in_flight},
+                             .close = dlpi_src_close};
+    dlpi_src_wire_workers(s, &s->source.fetch.workers);
+}
+
+DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err) {
     const char *wrong;
-    dlp_s3_source *s;
+    dlpi_s3_source *s;
     if (err) memset(err, 0, sizeof *err);
     if (out == NULL || desc == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
@@ -87,7 +130,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
     wrong = dlpi_src_room_wrong(s);
     if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
     if (wrong == NULL) {
-        *out = s;
+        dlpi_src_source(s);
+        *out = &s->source;
         return DLP_OK;
     }
     free(s->first_row);
@@ -95,52 +139,9 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
 }
 
-/* tell: that the server is away. */
-static int dlpi_src_tell(void *user, char *buf, size_t size) {
-    const dlp_s3_source *s = (const dlp_s3_source *)user;
-    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
-    const char *field;
-    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
-    if (away_ns < DLPI_S3_AWAY_NS) return 0;
-    return snprintf(buf, size,
-                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to %s (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
-}
-
-static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
-    workers->worker_init = dlpi_src_worker_init;
-    workers->worker_exit = dlpi_src_worker_exit;
-    workers->worker_user = s;
-    workers->tell = dlpi_src_tell;
-}
-
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
-    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
-                               .fields = s->d.fields,
-                               .n_fields = s->d.n_fields,
-                               .writes_all_bytes =
-                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
-                               .fetch = dlpi_src_fetch,
-                               .user = s};
-    s->asked = 1;
-    fetch->dataset = &s->dataset;
-    dlpi_src_wire_workers(s, &fetch->workers);
-    fetch->fetcher = DLP_FETCH_ASYNC;
-    fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
-    if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
-}
-
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
+    const dlpi_s3_source *s = (const dlpi_s3_source *)(const void *)source;
     uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
     uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
     return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
-}
-
-DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {
-    if (s == NULL) return DLP_OK;
-    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
-    free(s->first_row);
-    free(s);
-    return DLP_OK;
 }

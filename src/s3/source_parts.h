@@ -12,14 +12,14 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
-static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
+static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
-static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
+static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
     uint64_t said = dlpi_src_bytes(at->length);
@@ -30,7 +30,7 @@ static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, cons
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
-static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                              dlp_s3_request *r) {
     uint64_t is;
@@ -42,7 +42,7 @@ static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_p
 }
 
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
-    dlp_s3_source *s = source;
+    dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
     dlpi_src_get *q;
     dlp_s3_entry at;
@@ -59,7 +59,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
 }
 
 /* Learn the size of what is to be downloaded, and the ETag that it has to have. */
-static int dlpi_src_download_size(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;
     dlpi_src_ask(s, r, at, NULL, 0);
@@ -77,7 +77,7 @@ static int dlpi_src_download_size(const dlp_s3_source *s, dlp_s3_io **io, const 
 }
 
 /* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
-static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                 const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
     void *map;
@@ -91,7 +91,8 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
     return rc;
 }
 
-static int dlpi_src_download(const dlp_s3_source *s, dlp_s3_io **io, const dlp_part *part, int fd) {
+static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                             int fd) {
     dlp_s3_request head;
     dlp_s3_entry at;
     int rc = dlpi_src_part_entry(s, part, &at);
@@ -101,7 +102,7 @@ static int dlpi_src_download(const dlp_s3_source *s, dlp_s3_io **io, const dlp_p
 }
 
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd) {
-    const dlp_s3_source *s = source;
+    const dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
     dlp_s3_io *io = NULL;
     dlpi_src_get *q;
@@ -119,14 +120,15 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
 }
 
 static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
-    const dlp_s3_source *s = user;
+    const dlpi_s3_source *s = user;
     dlp_s3_entry e;
     int rc = dlp_s3_manifest_get(s->d.manifest, part, &e);
     if (rc == DLP_OK) *items = e.items;
     return rc;
 }
 
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {
+DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
     if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
     if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;

@@ -6,13 +6,13 @@
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
 /* The first row of a chunk. */
-static uint64_t dlpi_arrays_chunk_first(const dlp_arrays *a, uint64_t chunk) {
+static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
     return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
 }
 
 /* dlp_chunk_at_fn. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
-    const dlp_arrays *a = user;
+    const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
     uint64_t row = dlpi_arrays_chunk_first(a, chunk);
     const dlpi_array_file *f = dlpi_array_find(c, row);
@@ -35,7 +35,7 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
 
 /* dlp_chunk_fn: what the consumer will read is there, and in memory. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
-    const dlp_arrays *a = user;
+    const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
     int rc = 0;
     for (uint32_t k = 0; k < a->n_columns && rc == 0; k++) {
@@ -51,13 +51,13 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
 }
 
 /* Can batches be views of the columns? */
-static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
+static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
         uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
         if (c->swap > 1)
             return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
-                                     "big-endian numbers: dlp_arrays_loader_open turns them");
+                                     "big-endian numbers: a fetch of dlp_arrays_open turns them");
         for (uint64_t i = 0; i < c->n_files; i++)
             if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
@@ -68,7 +68,7 @@ static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
 }
 
 /* Rows from `row` on that a chunk may have: of one file of each column. */
-static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
+static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array_file *f = dlpi_array_find(&a->columns[k], row);
@@ -78,7 +78,7 @@ static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
 }
 
 /* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
-static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
+static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
     if (files == a->n_columns) return DLP_OK;
@@ -98,7 +98,7 @@ static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, d
 }
 
 /* The desc of the pipe: fields [n_columns] of its own. */
-static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
+static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
     uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -122,7 +122,7 @@ static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field
     dlpi_users_wire(&a->users, &d->workers);
 }
 
-static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_desc *d,
+static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_desc *d,
                                    dlp_error *err) {
     dlp_field fields[DLP_MAX_FIELDS];
     uint64_t *rows = NULL;
@@ -153,10 +153,10 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
 }
 
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
-    dlp_arrays *a = NULL;
+    dlp_source *a = NULL;
     const char *given;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
@@ -169,8 +169,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                               "%s is given; it must be 0, for the files say it.", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
-    if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
-        dlp_arrays_close(a);
+    if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
+        dlp_source_close(a);
         return rc;
     }
     *arrays = a;

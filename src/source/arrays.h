@@ -30,7 +30,9 @@ typedef struct dlpi_array {
     dlpi_array_file *files;
 } dlpi_array;
 
-struct dlp_arrays {
+typedef struct dlpi_arrays {
+    dlp_source source; /* first */
+    dlp_dataset dataset;
     dlp_arrays_info info;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
@@ -39,7 +41,7 @@ struct dlp_arrays {
     bool reads;
     uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
     dlpi_array columns[DLP_MAX_FIELDS];
-};
+} dlpi_arrays;
 
 /* What a file says of itself. */
 typedef struct dlpi_array_head {
@@ -312,7 +314,7 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
                              m->size);
 }
 
-static void dlpi_array_field(dlp_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
+static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
                              const uint64_t *shape, uint32_t ndim) {
     uint32_t k = a->info.n_fields++;
     dlp_field *f = &a->fields[k];
@@ -329,7 +331,7 @@ static void dlpi_array_field(dlp_arrays *a, dlpi_array *c, const char *name, dlp
 }
 
 /* The fields of a column, by its first file. */
-static int dlpi_array_fields(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d,
+static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
     bool cifar = c->format >= DLP_ARRAY_CIFAR10, fine = c->format == DLP_ARRAY_CIFAR100;
@@ -349,7 +351,7 @@ static int dlpi_array_fields(dlp_arrays *a, dlpi_array *c, const dlp_array_colum
 }
 
 /* Are the rows of a further file as those of the first? */
-static bool dlpi_array_like(const dlp_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
+static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
     const dlp_field *f = &a->fields[c->field];
     if (c->format >= DLP_ARRAY_CIFAR10) return true;
     if (f->dtype != h->dtype || (uint32_t)f->ndim + 1 != h->ndim) return false;
@@ -358,8 +360,8 @@ static bool dlpi_array_like(const dlp_arrays *a, const dlpi_array *c, const dlpi
     return true;
 }
 
-static int dlpi_array_file_open(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d, uint64_t i,
-                                dlp_error *err) {
+static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
+                                uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
     dlpi_array_head h;
     uint64_t row = 0;
@@ -381,7 +383,7 @@ static int dlpi_array_file_open(dlp_arrays *a, dlpi_array *c, const dlp_array_co
     return DLP_OK;
 }
 
-static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_error *err) {
+static int dlpi_array_column_open(dlpi_arrays *a, const dlp_array_column *d, dlp_error *err) {
     dlpi_array *c = &a->columns[a->n_columns++];
     uint64_t n = d->path ? 1 : d->n_paths;
     int rc = DLP_OK;
@@ -422,7 +424,7 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-static void dlpi_arrays_free(dlp_arrays *a) {
+static void dlpi_arrays_free(dlpi_arrays *a) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         for (uint64_t i = 0; i < a->columns[k].n_files; i++)
             dlpi_mapped_close(&a->columns[k].files[i].m);
@@ -433,7 +435,7 @@ static void dlpi_arrays_free(dlp_arrays *a) {
 }
 
 /* All columns have as many rows. */
-static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
+static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
         if (a->columns[k].rows != rows)
@@ -446,36 +448,6 @@ static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
                               rows);
     a->info.n_items = rows;
     a->info.fields = a->fields;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
-    dlp_arrays *a;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
-    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
-    if ((a = calloc(1, sizeof *a)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
-    a->reads = desc->reads != 0;
-    for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
-        rc = dlpi_array_column_open(a, &desc->columns[i], err);
-    if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
-    if (rc != DLP_OK) {
-        dlpi_arrays_free(a);
-        return rc;
-    }
-    *out = a;
-    return DLP_OK;
-}
-
-DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *a) { return &a->info; }
-
-DLPDEF int dlp_arrays_close(dlp_arrays *a) {
-    if (a == NULL) return DLP_OK;
-    if (dlpi_users_any(&a->users)) return DLP_ERR_BUSY;
-    dlpi_arrays_free(a);
     return DLP_OK;
 }
 
@@ -502,7 +474,7 @@ static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[low];
 }
 
-static int dlpi_array_row(const dlp_arrays *a, const dlpi_array *c, dlp_item *it) {
+static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
     int rc = f->m.bytes ? dlpi_mapped_check(&f->m, it) : 0;
@@ -516,34 +488,54 @@ static int dlpi_array_row(const dlp_arrays *a, const dlpi_array *c, dlp_item *it
 }
 
 static int dlpi_arrays_fetch(void *user, dlp_item *it) {
-    const dlp_arrays *a = user;
+    const dlpi_arrays *a = user;
     int rc = 0;
     for (uint32_t k = 0; k < a->n_columns && rc == 0; k++)
         rc = dlpi_array_row(a, &a->columns[k], it);
     return rc;
 }
 
-DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler) {
-    dlpi_mapped_wire(dataset, a->info.n_items, a->fields, a->info.n_fields, dlpi_arrays_fetch, a);
-    dlpi_users_wire(&a->users, workers);
-    dlpi_source_id(a->info.id, sampler);
+/* ---- open, close ---- */
+
+static int dlpi_arrays_close(dlp_source *source) {
+    dlpi_arrays *a = (dlpi_arrays *)(void *)source;
+    if (dlpi_users_any(&a->users)) return DLP_ERR_BUSY;
+    dlpi_arrays_free(a);
+    return DLP_OK;
 }
 
-DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
-                                  const dlp_arrays_loader_desc *desc, dlp_error *err) {
-    dlp_loader_desc loader;
-    dlp_arrays *a = NULL;
+static void dlpi_arrays_source(dlpi_arrays *a) {
+    a->dataset.n_items = a->info.n_items;
+    a->dataset.fields = a->fields;
+    a->dataset.n_fields = a->info.n_fields;
+    a->source.id = a->info.id;
+    a->source.close = dlpi_arrays_close;
+    dlpi_mapped_source(&a->source, &a->dataset, dlpi_arrays_fetch, &a->users);
+}
+
+DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err) {
+    dlpi_arrays *a;
     int rc;
-    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
-    loader = desc->loader;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
-    dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_arrays_close(a);
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
+    if ((a = calloc(1, sizeof *a)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    a->reads = desc->reads != 0;
+    for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
+        rc = dlpi_array_column_open(a, &desc->columns[i], err);
+    if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
+    if (rc != DLP_OK) {
+        dlpi_arrays_free(a);
         return rc;
     }
-    *arrays = a;
+    dlpi_arrays_source(a);
+    *out = &a->source;
     return DLP_OK;
+}
+
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *source) {
+    return source->close == dlpi_arrays_close ? &((const dlpi_arrays *)(const void *)source)->info
+                                              : NULL;
 }

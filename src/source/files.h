@@ -82,20 +82,20 @@ typedef struct dlpi_uring {
     dlpi_cqe *cqe;
 } dlpi_uring;
 
-struct dlp_files {
+typedef struct dlpi_files {
+    dlp_source source; /* first */
     dlp_files_desc d;
-    dlp_dataset dataset; /* what wire gives a fetch stage */
-    int asked;           /* for async: workers make a ring or a fetch_threads */
+    dlp_dataset dataset; /* of the source */
     uint32_t users;      /* U2: workers of this process */
     uint64_t capacity;   /* most bytes of an item */
     uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
     bool ragged;         /* field 0 is */
     bool ring;           /* this system has io_uring */
     char backend[96];
-};
+} dlpi_files;
 
 typedef struct dlpi_files_worker {
-    dlp_files *files;
+    dlpi_files *files;
     void *state;     /* what the user's worker_init left */
     dlpi_file *file; /* [in_flight] */
     void *memory;    /* rooms and buffers */
@@ -140,7 +140,7 @@ static void dlpi_file_close(dlpi_file *q) {
 }
 
 /* Does an item of want bytes fit? */
-static bool dlpi_file_fits(const dlp_files *f, dlpi_file *q) {
+static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
     if (!f->ragged && q->want < f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_SMALL, 0);
@@ -149,7 +149,7 @@ static bool dlpi_file_fits(const dlp_files *f, dlpi_file *q) {
 }
 
 /* It is open: what is there to read? Returns whether there is anything. */
-static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
+static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
     struct stat st;
     q->want = q->at.length;
     if (q->at.fd < 0 || q->at.length == 0) {
@@ -169,7 +169,7 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */
-static bool dlpi_file_opened(const dlp_files *f, dlpi_file *q, int fd) {
+static bool dlpi_file_opened(const dlpi_files *f, dlpi_file *q, int fd) {
     if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
     q->fd = fd;
@@ -208,13 +208,13 @@ static int dlpi_file_open_now(const dlpi_file *q) {
 }
 
 /* All of it, in this thread. */
-static void dlpi_file_run(const dlp_files *f, dlpi_file *q) {
+static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
 /* Ask where item is. Returns 0, or what locate returned. */
-static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
+static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
     q->item = item;
@@ -253,7 +253,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
-static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
+static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
@@ -286,7 +286,7 @@ static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
 
 /* Make an item of what was read. Returns what fetch returns. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
-    const dlp_files *f = w->files;
+    const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
     if (f->d.direct && f->ragged) q->item->length[0] = q->got / f->unit;
     if (f->d.decode == NULL) return 0;
@@ -578,12 +578,12 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of files wants the workers that dlp_files_wire sets");
+    return dlp_fail(item->call, 0, "a source of files wants the worker_init that it has");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
-    const dlp_files *f = user;
+    const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
     dlpi_file *q;
     int rc;
@@ -599,7 +599,7 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
 }
 
 static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
-    const dlp_files *f = user;
+    const dlpi_files *f = user;
     dlpi_files_worker *w = worker_state;
     dlpi_file *q;
     int rc;
@@ -674,7 +674,7 @@ static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int 
     }
 }
 
-static uint64_t dlpi_files_stride(const dlp_files *f) { /* of a record's room and buffer */
+static uint64_t dlpi_files_stride(const dlpi_files *f) { /* of a record's room and buffer */
     return dlpi_sum(DLP_FILES_ROOM, f->d.direct ? 0 : dlpi_round_up(f->d.max_bytes, 64));
 }
 
@@ -693,7 +693,7 @@ static void dlpi_files_worker_free(dlpi_files_worker *w) {
     free(w);
 }
 
-static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
+static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     size_t n = (size_t)f->d.in_flight, stride = (size_t)dlpi_files_stride(f);
     dlpi_files_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
@@ -728,10 +728,10 @@ static void dlpi_files_worker_stop(dlpi_files_worker *w) {
 }
 
 static int dlpi_files_worker_init(void *user, int worker, void **state) {
-    dlp_files *f = user;
+    dlpi_files *f = user;
     dlpi_files_worker *w = dlpi_files_worker_new(f);
     int rc = w ? 0 : ENOMEM;
-    if (rc == 0 && f->asked)
+    if (rc == 0)
         if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
             rc = dlpi_files_fetch_threads_start(w);
     if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
@@ -745,7 +745,7 @@ static int dlpi_files_worker_init(void *user, int worker, void **state) {
 }
 
 static void dlpi_files_worker_exit(void *user, int worker, void *state) {
-    dlp_files *f = user;
+    dlpi_files *f = user;
     dlpi_files_worker *w = state;
     dlpi_files_worker_stop(w);
     if (f->d.worker_exit) f->d.worker_exit(f->d.user, worker, w->state);
@@ -781,7 +781,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     return NULL;
 }
 
-static void dlpi_files_choose(dlp_files *f) {
+static void dlpi_files_choose(dlpi_files *f) {
     dlpi_uring u;
     int rc;
     if (f->d.use_threads) {
@@ -798,9 +798,38 @@ static void dlpi_files_choose(dlp_files *f) {
                  rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
 }
 
-DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
+static int dlpi_files_close(dlp_source *source) {
+    dlpi_files *f = (dlpi_files *)(void *)source;
+    if (DLPI_LOAD_SEQ(&f->users) != 0) return DLP_ERR_BUSY; /* U2 <- U2 */
+    free(f);
+    return DLP_OK;
+}
+
+static const dlpi_files *dlpi_files_of(const dlp_source *source) {
+    return source->close == dlpi_files_close ? (const dlpi_files *)(const void *)source : NULL;
+}
+
+static void dlpi_files_source(dlpi_files *f) {
+    f->dataset = (dlp_dataset){.n_items = f->d.n_items,
+                               .fields = f->d.fields,
+                               .n_fields = f->d.n_fields,
+                               .writes_all_bytes =
+                                   f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
+                               .fetch = dlpi_files_fetch,
+                               .user = f};
+    f->source = (dlp_source){.fetch = {.dataset = &f->dataset,
+                                       .workers = {.worker_init = dlpi_files_worker_init,
+                                                   .worker_exit = dlpi_files_worker_exit,
+                                                   .worker_user = f},
+                                       .fetcher = DLP_FETCH_ASYNC,
+                                       .async = {dlpi_files_submit, dlpi_files_reap},
+                                       .in_flight = f->d.in_flight},
+                             .close = dlpi_files_close};
+}
+
+DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
-    dlp_files *f;
+    dlpi_files *f;
     int rc = dlpi_open_args(out, out, "", desc, err);
     if (rc != DLP_OK) return rc;
     wrong = dlpi_files_wrong(desc, &field);
@@ -817,39 +846,21 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
         f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
     }
     dlpi_files_choose(f);
-    *out = f;
+    dlpi_files_source(f);
+    *out = &f->source;
     return DLP_OK;
 }
 
-DLPDEF void dlp_files_wire(dlp_files *f, dlp_fetch_desc *fetch) {
-    f->dataset = (dlp_dataset){.n_items = f->d.n_items,
-                               .fields = f->d.fields,
-                               .n_fields = f->d.n_fields,
-                               .writes_all_bytes =
-                                   f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
-                               .fetch = dlpi_files_fetch,
-                               .user = f};
-    f->asked = 1;
-    fetch->dataset = &f->dataset;
-    fetch->workers.worker_init = dlpi_files_worker_init;
-    fetch->workers.worker_exit = dlpi_files_worker_exit;
-    fetch->workers.worker_user = f;
-    fetch->fetcher = DLP_FETCH_ASYNC;
-    fetch->async = (dlp_async){dlpi_files_submit, dlpi_files_reap};
-    if (fetch->in_flight == 0) fetch->in_flight = f->d.in_flight;
+DLPDEF const char *dlp_files_backend(const dlp_source *source) {
+    const dlpi_files *f = dlpi_files_of(source);
+    return f != NULL ? f->backend : NULL;
 }
 
-DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
-
-DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *f) {
-    uint64_t each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
-    if (f->asked && f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
+DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
+    const dlpi_files *f = dlpi_files_of(source);
+    uint64_t each;
+    if (f == NULL) return 0;
+    each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
+    if (f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
     return dlpi_sum(sizeof(dlpi_files_worker), dlpi_times((uint64_t)f->d.in_flight, each));
-}
-
-DLPDEF int dlp_files_close(dlp_files *f) {
-    if (f == NULL) return DLP_OK;
-    if (DLPI_LOAD_SEQ(&f->users) != 0) return DLP_ERR_BUSY; /* U2 <- U2 */
-    free(f);
-    return DLP_OK;
 }

@@ -1,7 +1,6 @@
 #pragma once
 /* tests: system/source/tokens, system/source/arrays */
 #include "api/dataset.h"
-#include "api/loader.h"
 #include "api/stages.h"
 #include "fail/check.h"
 #include "source/new_file.h"
@@ -222,39 +221,12 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
-/* A saved state knows which data it is of by the sampler's function_id, but where that is the
-   user's own number for an order. */
-static void dlpi_source_id(uint64_t id, dlp_sampler_desc *sampler) {
-    if (sampler->function == NULL && sampler->batches.next == NULL) sampler->function_id = id;
-}
-
-/* A dataset of files that are mapped: its fetch writes all bytes, and it has an end. */
-static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field *fields,
-                             uint32_t n_fields, dlp_item_fn fetch, void *user) {
-    to->n_items = n_items;
-    to->fields = fields;
-    to->n_fields = n_fields;
-    to->writes_all_bytes = 1;
-    to->fetch = fetch;
-    to->user = user;
-    to->warning = NULL;
-}
-
-/* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that
-   the program has set, too. */
-static int dlpi_mapped_alone(const dlp_loader_desc *d, dlp_error *err) {
-    const dlp_workers_desc *w = &d->fetch.workers;
-    const char *given = dlpi_dataset_given(&d->dataset);
-    if (given == NULL && d->fetch.dataset != NULL) given = "fetch.dataset";
-    if (given == NULL && w->worker_init != NULL) given = "fetch.workers.worker_init";
-    if (given == NULL && w->worker_exit != NULL) given = "fetch.workers.worker_exit";
-    if (given == NULL && w->worker_user != NULL) given = "fetch.workers.worker_user";
-    if (given == NULL && d->sampler.function_id != 0 && d->sampler.function == NULL &&
-        d->sampler.batches.next == NULL)
-        given = "sampler.function_id";
-    if (given == NULL) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, given,
-                          "%s is given; it must be 0, for the source sets it. Use the source's "
-                          "wire and dlp_loader_open to set it after that.",
-                          given);
+/* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
+static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
+                               uint32_t *users) {
+    dataset->writes_all_bytes = 1;
+    dataset->fetch = fetch;
+    dataset->user = to;
+    to->fetch.dataset = dataset;
+    dlpi_users_wire(users, &to->fetch.workers);
 }

@@ -30,6 +30,8 @@
    by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
+    dlp_source source;
+    dlp_dataset dataset; /* of the source */
     dlpi_push_head *head;
     dlpi_push_head was; /* as open wrote it */
     dlpi_push_fields at;
@@ -141,39 +143,6 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
     s->door.memory = s->fd;
     s->door.reader = s->self;
     return dlpi_door_open(&s->door, s->path, err);
-}
-
-DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
-    dlpi_push_fields at;
-    dlp_push *s;
-    int rc;
-    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
-    if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
-    if ((s = calloc(1, sizeof *s)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
-    s->fd = s->self = s->door.fd = -1;
-    s->at = at;
-    s->was = dlpi_push_sizes(desc, &at);
-    s->capacity = desc->capacity ? desc->capacity : 256;
-    s->keep = desc->keep ? desc->keep : 1;
-    s->writers = desc->writers;
-    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
-    for (uint32_t i = 0; i < at.n; i++) {
-        s->fields[i] = desc->fields[i];
-        dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
-        s->fields[i].name = s->names[i];
-    }
-    if (s->was.bundle_bytes == 0 || s->was.total_bytes > (uint64_t)INT64_MAX)
-        rc = dlpi_push_bad(err, "capacity", "smaller: the lanes have more bytes than there can be");
-    else
-        rc = dlpi_push_memory(s, desc, err);
-    if (rc != DLP_OK) {
-        dlpi_push_free(s);
-        return rc;
-    }
-    *out = s;
-    return DLP_OK;
 }
 
 DLPDEF void dlp_push_stop(dlp_push *s) {
@@ -388,7 +357,7 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
-        return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
+        return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
     dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
@@ -542,18 +511,54 @@ static int32_t dlpi_push_full(const dlp_push *s) {
     return full[s->was.full];
 }
 
-DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    dataset->n_items = 0;
-    dataset->fields = s->fields;
-    dataset->n_fields = s->at.n;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_push_fetch;
-    dataset->user = s;
-    dataset->open_end = 1;
-    dataset->reader = &dlpi_push_reader;
-    workers->worker_init = dlpi_push_enter;
-    workers->worker_exit = dlpi_push_leave;
-    workers->worker_user = s;
+static void dlpi_push_source(dlp_push *s) {
+    s->dataset = (dlp_dataset){.fields = s->fields,
+                               .n_fields = s->at.n,
+                               .writes_all_bytes = 1,
+                               .fetch = dlpi_push_fetch,
+                               .user = s,
+                               .open_end = 1,
+                               .reader = &dlpi_push_reader};
+    s->source.fetch = (dlp_fetch_desc){.dataset = &s->dataset,
+                                       .workers = {.worker_init = dlpi_push_enter,
+                                                   .worker_exit = dlpi_push_leave,
+                                                   .worker_user = s}};
+}
+
+DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
+
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+    dlpi_push_fields at;
+    dlp_push *s;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
+    if ((s = calloc(1, sizeof *s)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->fd = s->self = s->door.fd = -1;
+    s->at = at;
+    s->was = dlpi_push_sizes(desc, &at);
+    s->capacity = desc->capacity ? desc->capacity : 256;
+    s->keep = desc->keep ? desc->keep : 1;
+    s->writers = desc->writers;
+    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
+    for (uint32_t i = 0; i < at.n; i++) {
+        s->fields[i] = desc->fields[i];
+        dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
+        s->fields[i].name = s->names[i];
+    }
+    if (s->was.bundle_bytes == 0 || s->was.total_bytes > (uint64_t)INT64_MAX)
+        rc = dlpi_push_bad(err, "capacity", "smaller: the lanes have more bytes than there can be");
+    else
+        rc = dlpi_push_memory(s, desc, err);
+    if (rc != DLP_OK) {
+        dlpi_push_free(s);
+        return rc;
+    }
+    dlpi_push_source(s);
+    *out = s;
+    return DLP_OK;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
@@ -573,24 +578,5 @@ DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *sta
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (number == 0 || number == i + 1) dlpi_push_add(s, i, stats);
     stats->ended = DLPI_LOAD_RLX(&s->n_ended); /* statistics */
-    return DLP_OK;
-}
-
-DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
-                                dlp_error *err) {
-    dlp_loader_desc loader;
-    dlp_push *s = NULL;
-    int rc;
-    if (out == NULL || push == NULL || desc == NULL)
-        return dlpi_push_bad(err, out == NULL ? "out" : push == NULL ? "push" : "desc", "given");
-    loader = desc->loader;
-    if (loader.epochs > 1) return dlpi_push_bad(err, "epochs", "0 or 1: what is pushed comes once");
-    if ((rc = dlp_push_open(&s, &desc->push, err)) != DLP_OK || s == NULL) return rc;
-    dlp_push_wire(s, &loader.dataset, &loader.fetch.workers);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_push_close(s);
-        return rc;
-    }
-    *push = s;
     return DLP_OK;
 }

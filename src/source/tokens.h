@@ -18,7 +18,9 @@ enum {
 };
 #define DLPI_TOKENS_SHARDS (UINT64_C(1) << 20)
 
-struct dlp_tokens {
+typedef struct dlpi_tokens {
+    dlp_source source; /* first */
+    dlp_dataset dataset;
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
@@ -33,7 +35,7 @@ struct dlp_tokens {
     uint64_t *first;       /* [n_shards + 1] */
     dlpi_mapped *files;    /* [n_shards] */
     dlp_tokens_shard *shards;
-};
+} dlpi_tokens;
 
 /* ---- which shards ---- */
 
@@ -79,7 +81,7 @@ static bool dlpi_llmc_magic(uint32_t word) {
 }
 
 /* Which format is it, by the first shard? */
-static int dlpi_tokens_guess(dlp_tokens *t, const dlpi_mapped *m, dlp_error *err) {
+static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
     if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
@@ -88,7 +90,7 @@ static int dlpi_tokens_guess(dlp_tokens *t, const dlpi_mapped *m, dlp_error *err
     return DLP_OK;
 }
 
-static int dlpi_tokens_width(dlp_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
+static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
     if (t->width != 0 && t->width != width)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
                                  "tokens of %" PRIu64 " bytes, the first shard's have %" PRIu64,
@@ -98,7 +100,7 @@ static int dlpi_tokens_width(dlp_tokens *t, const dlpi_mapped *m, uint64_t width
 }
 
 /* What llm.c's header says has to be what the file is. */
-static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
     uint32_t magic, version, tokens, known;
@@ -177,7 +179,7 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
 
 /* Refuse a shard that begins as another format does. Note the first that looks like something else.
    header: bytes before its tokens. */
-static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t width,
+static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
     const char *other;
@@ -197,7 +199,7 @@ static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t wid
 }
 
 /* Tokens after a header that says nothing. */
-static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
     int rc = dlpi_tokens_width(t, m, width, err);
@@ -218,7 +220,7 @@ static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard
 }
 
 /* Items of a shard, and what they leave. */
-static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
+static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
     s->items = windows / t->info.windows;
@@ -227,7 +229,7 @@ static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
-static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, dlp_error *err) {
+static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
     int rc = dlpi_mapped_open(m, path, t->reads, err);
@@ -285,7 +287,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
     return NULL;
 }
 
-static void dlpi_tokens_free(dlp_tokens *t) {
+static void dlpi_tokens_free(dlpi_tokens *t) {
     for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
     free(t->files);
     free(t->shards);
@@ -294,8 +296,8 @@ static void dlpi_tokens_free(dlp_tokens *t) {
 }
 
 /* A source of n shards, none of them open yet; NULL: no memory. */
-static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
-    dlp_tokens *t = calloc(1, sizeof *t);
+static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
+    dlpi_tokens *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
     t->format = d->format;
     t->reads = d->reads != 0;
@@ -321,7 +323,7 @@ static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
 }
 
 /* What a row is, once the shards are known. */
-static void dlpi_tokens_rows(dlp_tokens *t, bool widen) {
+static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
     t->info.dtype = widen ? DLP_I32 : t->info.stored;
@@ -334,61 +336,10 @@ static void dlpi_tokens_rows(dlp_tokens *t, bool widen) {
     f->shape[f->ndim++] = (int64_t)t->info.length + 1;
 }
 
-static int dlpi_tokens_open_paths(dlp_tokens **out, const dlp_tokens_desc *d,
-                                  const char *const *paths, uint64_t n, dlp_error *err) {
-    dlp_tokens *t = dlpi_tokens_new(d, n);
-    int rc = DLP_OK;
-    if (t == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
-    for (uint64_t i = 0; i < n && rc == DLP_OK; i++)
-        rc = dlpi_tokens_shard_open(t, i, paths[i], err);
-    if (rc == DLP_OK && t->first[n] == 0)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
-                            " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->info.windows, t->info.length + 1);
-    if (rc != DLP_OK) {
-        dlpi_tokens_free(t);
-        return rc;
-    }
-    dlpi_tokens_rows(t, d->widen != 0);
-    *out = t;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err) {
-    const char *field = "", *wrong;
-    glob_t found;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    wrong = dlpi_tokens_wrong(desc, &field);
-    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
-    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
-    if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
-    rc = dlpi_tokens_glob(desc->pattern, &found, err);
-    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
-                            (size_t)found.gl_pathc);
-    if (rc == DLP_OK)
-        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
-                                    err);
-    globfree(&found);
-    return rc;
-}
-
-DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *t) { return &t->info; }
-
-DLPDEF int dlp_tokens_close(dlp_tokens *t) {
-    if (t == NULL) return DLP_OK;
-    if (dlpi_users_any(&t->users)) return DLP_ERR_BUSY;
-    dlpi_tokens_free(t);
-    return DLP_OK;
-}
-
 /* ---- rows ---- */
 
 /* The shard of an item: the last one that begins at it or before. */
-static inline uint64_t dlpi_tokens_find(const dlp_tokens *t, uint64_t index) {
+static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
     uint64_t low = 0, n = t->info.n_shards;
     while (n > 1) {
         uint64_t half = n / 2;
@@ -399,7 +350,7 @@ static inline uint64_t dlpi_tokens_find(const dlp_tokens *t, uint64_t index) {
 }
 
 /* Where in its file item begins. */
-static inline uint64_t dlpi_tokens_at(const dlp_tokens *t, uint64_t shard, uint64_t index) {
+static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint64_t index) {
     return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
 }
 
@@ -424,7 +375,7 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
 }
 
 /* One window. The only copy that is made of it. */
-static inline int dlpi_tokens_row(const dlp_tokens *t, const dlpi_mapped *m, uint64_t at,
+static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
     uint8_t *behind = to + (t->row_bytes - bytes);
@@ -440,7 +391,7 @@ static inline int dlpi_tokens_row(const dlp_tokens *t, const dlpi_mapped *m, uin
 }
 
 /* Bytes of an item in its shard. */
-static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
+static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
 
@@ -475,7 +426,7 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
 
 /* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
    and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
-static inline void dlpi_tokens_touch(const dlp_tokens *t, const dlp_item *it) {
+static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
     const uint8_t *at;
@@ -491,7 +442,7 @@ static inline void dlpi_tokens_touch(const dlp_tokens *t, const dlp_item *it) {
 
 /* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
    were not a moment ago. */
-__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, const dlp_item *it,
+__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
                                                                  bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
     uint32_t cold = DLPI_LOAD_RLX(&t->cold);
@@ -511,7 +462,7 @@ __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, 
     if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
 }
 
-static inline void dlpi_tokens_shuffled(dlp_tokens *t, const dlp_item *it, dlpi_mapped *m) {
+static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi_mapped *m) {
     /* one of 64 positions, whichever of them are this rank's */
     bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
     dlpi_mapped_advise(m, MADV_RANDOM);
@@ -521,7 +472,7 @@ static inline void dlpi_tokens_shuffled(dlp_tokens *t, const dlp_item *it, dlpi_
 }
 
 /* The first item of a block asks for the next one. */
-static inline void dlpi_tokens_in_order(const dlp_tokens *t, dlpi_mapped *m, uint64_t at) {
+static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
     at += dlpi_tokens_span(t);
@@ -529,7 +480,7 @@ static inline void dlpi_tokens_in_order(const dlp_tokens *t, dlpi_mapped *m, uin
 }
 
 static int dlpi_tokens_fetch(void *user, dlp_item *it) {
-    dlp_tokens *t = user;
+    dlpi_tokens *t = user;
     uint64_t shard = dlpi_tokens_find(t, it->index), at = dlpi_tokens_at(t, shard, it->index);
     dlpi_mapped *m = &t->files[shard];
     uint8_t *to = it->data[0];
@@ -544,34 +495,71 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
     return rc;
 }
 
-DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
-                            dlp_sampler_desc *sampler) {
-    dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
-    dataset->warning = t->info.warning;
-    dlpi_users_wire(&t->users, workers);
-    dlpi_source_id(t->info.id, sampler);
+/* ---- open, close ---- */
+
+static int dlpi_tokens_close(dlp_source *source) {
+    dlpi_tokens *t = (dlpi_tokens *)(void *)source;
+    if (dlpi_users_any(&t->users)) return DLP_ERR_BUSY;
+    dlpi_tokens_free(t);
+    return DLP_OK;
 }
 
-DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
-                                  const dlp_tokens_loader_desc *desc, dlp_error *err) {
-    dlp_tokens_desc source;
-    dlp_loader_desc loader;
-    dlp_tokens *t = NULL;
-    int rc;
-    if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
-    source = desc->tokens;
-    loader = desc->loader;
-    if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
-        source.read_ahead = 4 * (int32_t)loader.batch_size;
-    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK || t == NULL) return rc;
-    dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_tokens_close(t);
+static void dlpi_tokens_source(dlpi_tokens *t) {
+    t->dataset.n_items = t->info.n_items;
+    t->dataset.fields = &t->field;
+    t->dataset.n_fields = 1;
+    t->dataset.warning = t->info.warning;
+    t->source.id = t->info.id;
+    t->source.close = dlpi_tokens_close;
+    dlpi_mapped_source(&t->source, &t->dataset, dlpi_tokens_fetch, &t->users);
+}
+
+static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
+                                  const char *const *paths, uint64_t n, dlp_error *err) {
+    dlpi_tokens *t = dlpi_tokens_new(d, n);
+    int rc = DLP_OK;
+    if (t == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    for (uint64_t i = 0; i < n && rc == DLP_OK; i++)
+        rc = dlpi_tokens_shard_open(t, i, paths[i], err);
+    if (rc == DLP_OK && t->first[n] == 0)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            " windows of %" PRIu64 " tokens in any of them",
+                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+    if (rc != DLP_OK) {
+        dlpi_tokens_free(t);
         return rc;
     }
-    *tokens = t;
+    dlpi_tokens_rows(t, d->widen != 0);
+    dlpi_tokens_source(t);
+    *out = &t->source;
     return DLP_OK;
+}
+
+DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    glob_t found;
+    int rc;
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
+    wrong = dlpi_tokens_wrong(desc, &field);
+    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+    if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
+    rc = dlpi_tokens_glob(desc->pattern, &found, err);
+    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+                            (size_t)found.gl_pathc);
+    if (rc == DLP_OK)
+        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
+                                    err);
+    globfree(&found);
+    return rc;
+}
+
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
+    return source->close == dlpi_tokens_close ? &((const dlpi_tokens *)(const void *)source)->info
+                                              : NULL;
 }
 
 /* ---- documents ---- */

@@ -13,6 +13,7 @@
 #include "../../dlpipe.h"
 
 #include "bench_rig.h"
+#include "../rig/sources.h"
 
 enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4, WARM = 4 * PREFETCH };
 
@@ -195,8 +196,8 @@ static void *produce_bare(void *user) {
 }
 
 static double pushed(int producers) {
-    dlp_push_loader_desc d = {.push = {.fields = &word, .n_fields = 1, .capacity = LANE},
-                              .loader = {.batch_size = BATCH, .num_workers = 1}};
+    push_loader d = {.push = {.fields = &word, .n_fields = 1, .capacity = LANE},
+                     .loader = {.batch_size = BATCH, .num_workers = 1}};
     producer from[PRODUCERS];
     pthread_t thread[PRODUCERS];
     dlp_pipe *p;
@@ -205,7 +206,7 @@ static double pushed(int producers) {
     double ns;
     d.push.max_producers = d.push.writers = (uint32_t)producers;
     d.loader.pipe.prefetch_factor = PREFETCH;
-    if (dlp_push_loader_open(&p, &push, &d, &err) != DLP_OK) return NAN;
+    if (push_loader_open(&p, &push, &d, &err) != DLP_OK) return NAN;
     for (int i = 0; i < producers; i++) {
         from[i] = (producer){.push = push, .n = items / (uint64_t)producers};
         pthread_create(&thread[i], NULL, produce, &from[i]);

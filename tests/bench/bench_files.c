@@ -8,6 +8,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "bench_rig.h"
+#include "../rig/sources.h"
 
 enum { FILES = 3000, LEAST = 70 * 1024, MOST = 130 * 1024, ROWS = 64 };
 
@@ -114,11 +115,11 @@ static double source_all(const dlp_permutation *order, int threads, int k) {
     dlp_item *done[256], *spare[256];
     int code[256], n_spare = k;
     uint64_t begin, next = 0, over = 0;
-    dlp_files *files;
+    dlp_source *files;
     dlp_fetch_desc fetch = {0};
     void *state;
     if (dlp_files_open(&files, &desc, NULL) != DLP_OK) fail("dlp_files_open");
-    dlp_files_wire(files, &fetch);
+    source_into(files, &fetch);
     if (fetch.workers.worker_init(files, 0, &state) != 0) fail("worker_init");
     for (int i = 0; i < k; i++) spare[i] = &items[i];
     begin = dlpi_now_ns();
@@ -142,7 +143,7 @@ static double source_all(const dlp_permutation *order, int threads, int k) {
     }
     begin = dlpi_now_ns() - begin;
     fetch.workers.worker_exit(files, 0, state);
-    dlp_files_close(files);
+    dlp_source_close(files);
     return FILES * 1e9 / (double)begin;
 }
 

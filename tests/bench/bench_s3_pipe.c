@@ -22,6 +22,7 @@ int main(void) {
 }
 #else
 #include "bench_rig.h"
+#include "../rig/sources.h"
 #include "bench_sample.h"
 
 enum { BATCH = 64, WORKERS = 4, PREFETCH = 4, IN_FLIGHT = 16, PUTS = 64 };
@@ -178,7 +179,7 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
                          .topology = row->topology,
                          .pipe = {.prefetch_factor = PREFETCH, .name = row->name}};
     dlp_s3_manifest *m = NULL;
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_io *io = NULL;
     dlp_s3_error e = {0};
     dlp_pipe *p = NULL;
@@ -194,9 +195,8 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
         complain(&e);
         return NULL;
     }
-    dlp_s3_source_wire(source, &d.fetch);
     d.fetch.fetcher = row->fetcher;
-    if (row->fetcher == DLP_FETCH_SEQUENTIAL) { d.fetch.in_flight = 0; }
+    source_own(&d, source);
     if (dlp_loader_open(&p, &d, &err) != DLP_OK) { say(" [%s]", err.message); }
     return p;
 }

@@ -11,6 +11,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "bench_rig.h"
+#include "../rig/sources.h"
 
 enum { SHARDS = 4, TOKENS = 16 << 20, HEADER = 1024, SAMPLE_NS = 200000000 };
 
@@ -124,28 +125,28 @@ static double take_windows(dlp_pipe *p, struct way *w) {
 static double by_pipe(void *arg) {
     struct way *w = arg;
     char pattern[420];
-    dlp_tokens_loader_desc d = {.tokens = {.pattern = pattern,
-                                           .length = w->t,
-                                           .widen = w->widen,
-                                           .windows = w->micro ? (uint32_t)w->b : 0},
-                                .loader = {.batch_size = w->micro ? 1 : (uint32_t)w->b,
-                                           .num_workers = w->workers,
-                                           .shuffle = 1,
-                                           .seed = w->samples + 1,
-                                           .drop_last = 1,
-                                           .epochs = DLP_FOREVER}};
-    dlp_tokens *tokens;
+    tokens_loader d = {.tokens = {.pattern = pattern,
+                                  .length = w->t,
+                                  .widen = w->widen,
+                                  .windows = w->micro ? (uint32_t)w->b : 0},
+                       .loader = {.batch_size = w->micro ? 1 : (uint32_t)w->b,
+                                  .num_workers = w->workers,
+                                  .shuffle = 1,
+                                  .seed = w->samples + 1,
+                                  .drop_last = 1,
+                                  .epochs = DLP_FOREVER}};
+    dlp_source *tokens;
     dlp_pipe *p;
     dlp_error err;
     snprintf(pattern, sizeof pattern, "%s/*.bin", dir);
-    if (dlp_tokens_loader_open(&p, &tokens, &d, &err) != DLP_OK) {
+    if (tokens_loader_open(&p, &tokens, &d, &err) != DLP_OK) {
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
     take_windows(p, w); /* the mapping's pages are met */
     double rate = take_windows(p, w);
     w->samples++;
-    if (dlp_pipe_close(p) != DLP_OK || dlp_tokens_close(tokens) != DLP_OK) fail("close");
+    if (dlp_pipe_close(p) != DLP_OK || dlp_source_close(tokens) != DLP_OK) fail("close");
     return rate;
 }
 

@@ -79,7 +79,7 @@ static void make(const char *path, const void *bytes, size_t n) {
 static int folder_of_images(void) {
     dlp_loader_desc desc = {.batch_size = 8, .num_workers = 2};
     dlp_folder *folder = NULL;
-    dlp_files *files = NULL;
+    dlp_source *files = NULL;
     dlp_error err;
     char path[64];
     for (int i = 0; i < ITEMS; i++) {
@@ -91,14 +91,14 @@ static int folder_of_images(void) {
     }
 #include "folder.inc"
     int bad = run(&desc, ITEMS) || folder->n_classes != 2;
-    bad |= dlp_files_close(files) != DLP_OK;
+    bad |= dlp_source_close(files) != DLP_OK;
     dlp_folder_close(folder);
     return bad;
 }
 
 static int token_shards(void) {
     static uint16_t shard[SHARD_TOKENS];
-    dlp_tokens *tokens = NULL;
+    dlp_source *tokens = NULL;
     dlp_pipe *pipe = NULL;
     dlp_error err;
     char path[64];
@@ -109,7 +109,7 @@ static int token_shards(void) {
     }
 #include "tokens.inc"
     int bad = drain(pipe, 2 * dlp_tokens_describe(tokens)->n_items);
-    return dlp_tokens_close(tokens) != DLP_OK || bad;
+    return dlp_source_close(tokens) != DLP_OK || bad;
 }
 
 /* A .npy of version 1.0: magic, length of the header, header, numbers. */
@@ -121,14 +121,14 @@ static void make_npy(const char *path, const char *shape) {
 }
 
 static int arrays_of_rows(void) {
-    dlp_arrays *arrays = NULL;
+    dlp_source *arrays = NULL;
     dlp_pipe *pipe = NULL;
     dlp_error err;
     make_npy("x.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 4), }");
     make_npy("y.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (40, 2), }");
 #include "arrays.inc"
     int bad = drain(pipe, ITEMS);
-    return dlp_arrays_close(arrays) != DLP_OK || bad;
+    return dlp_source_close(arrays) != DLP_OK || bad;
 }
 
 /* Shards as examples/tar.c writes and reads them, with its functions. */
@@ -169,7 +169,7 @@ static void answer(void *user, const s3_mock_request *q, s3_mock_reply *r) {
 static int s3_bucket(void) {
     dlp_loader_desc desc = {.batch_size = 8, .num_workers = 2};
     dlp_s3_manifest *manifest = NULL;
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_io *io = NULL;
     dlp_s3_error e;
     s3_mock *mock = s3_mock_start();
@@ -181,7 +181,7 @@ static int s3_bucket(void) {
     setenv("AWS_SECRET_ACCESS_KEY", "example", 1);
 #include "s3.inc"
     int bad = run(&desc, ITEMS);
-    bad |= dlp_s3_source_close(source) != DLP_OK;
+    bad |= dlp_source_close(source) != DLP_OK;
     dlp_s3_manifest_close(manifest);
     dlp_s3_io_close(io);
     bad |= dlp_s3_close(source_desc.s3) != DLP_OK;

@@ -10,6 +10,7 @@
 
 #include "pipe_rig.h"
 #include "shm_rig.h"
+#include "sources.h"
 
 enum {
     PARTS,
@@ -434,7 +435,7 @@ static int set_push(wiring *w, dlp_error *err) {
     d.n_fields = n_fields();
     d.writers = 1;
     if ((rc = dlp_push_open(&w->push, &d, err)) != DLP_OK) return rc;
-    dlp_push_wire(w->push, &w->dataset, &w->fetch.workers);
+    source_items(dlp_push_source(w->push), &w->dataset, &w->fetch.workers);
     if (w->workers > 0) w->fetch.workers.num_workers = 1;
     by.push = w->push;
     if ((rc = dlp_pusher_open(&pusher, &by, err)) != DLP_OK) return rc;

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "source_rig.h"
+#include "sources.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -24,14 +25,13 @@ typedef struct rig {
 } rig;
 
 static inline rig begin(dlp_push_desc push, int workers, uint32_t batch) {
-    dlp_push_loader_desc d = {.push = push,
-                              .loader = {.batch_size = batch, .num_workers = workers}};
+    push_loader d = {.push = push, .loader = {.batch_size = batch, .num_workers = workers}};
     rig r = {NULL, NULL};
     dlp_error err = {0};
     d.push.fields = FIELDS;
     d.push.n_fields = 2;
     if (d.push.writers == 0) d.push.writers = 1;
-    if (dlp_push_loader_open(&r.pipe, &r.push, &d, &err) != DLP_OK)
+    if (push_loader_open(&r.pipe, &r.push, &d, &err) != DLP_OK)
         printf("%s: %s\n", err.field, err.message);
     CHECK(r.pipe != NULL && r.push != NULL);
     return r;

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "digest.h"
+#include "sources.h"
 
 enum { WORLD = 240, WORLD_ROW = 6000, WORLD_SHARD = 8 };
 enum { WORLD_KINDS = 7 }; /* of topology and fetcher */
@@ -131,26 +132,19 @@ static inline dlp_loader_desc world_loader(void) {
     return d;
 }
 
-static inline void world_wire(dlp_loader_desc *d, dlp_s3_source *source) {
-    dlp_fetch_desc was = d->fetch;
-    dlp_s3_source_wire(source, &d->fetch);
-    d->fetch.fetcher = was.fetcher;
-    d->fetch.in_flight = was.in_flight;
-}
-
 static inline void world_memory(dlp_loader_desc *d, world *w) {
     d->num_workers = 0;
     d->dataset = (dlp_dataset){
         .n_items = WORLD, .fields = &world_field, .n_fields = 1, .fetch = world_fetch, .user = w};
 }
 
-static inline dlp_s3_source *world_source(const world *w, dlp_s3 *s3) {
+static inline dlp_source *world_source(const world *w, dlp_s3 *s3) {
     dlp_s3_source_desc d = {.s3 = s3,
                             .bucket = "photos",
                             .manifest = w->manifest,
                             .fields = &world_field,
                             .n_fields = 1};
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_error err;
     CHECK(dlp_s3_source_open(&source, &d, &err) == DLP_OK);
     return source;
@@ -324,12 +318,12 @@ static inline dlp_chunks_desc chunks_desc(int shuffled, uint32_t world_size) {
 
 /* load, of both fields. user: their sources. */
 static inline int chunks_both(void *user, dlp_chunk *c) {
-    dlp_s3_source *const *s = user;
+    dlp_source *const *s = user;
     int rc = dlp_s3_chunk_read(s[0], c, 0);
     return rc ? rc : dlp_s3_chunk_read(s[1], c, 1);
 }
 
-static inline dlp_s3_source *chunks_source(dlp_s3 *s3, const dlp_s3_manifest *m, int field) {
+static inline dlp_source *chunks_source(dlp_s3 *s3, const dlp_s3_manifest *m, int field) {
     dlp_s3_source_desc d = {.s3 = s3,
                             .bucket = "photos",
                             .manifest = m,
@@ -337,7 +331,7 @@ static inline dlp_s3_source *chunks_source(dlp_s3 *s3, const dlp_s3_manifest *m,
                             .row_bytes = field ? CHUNK_LABEL : CHUNK_ROW,
                             .joint_bytes = 2000,
                             .gap_bytes = field ? DLP_NONE : 100};
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_error err;
     CHECK(dlp_s3_source_open(&source, &d, &err) == DLP_OK);
     return source;

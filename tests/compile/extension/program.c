@@ -165,7 +165,7 @@ static void extended__paths_of_a_text__files_in_its_order(void) {
     static const char *const words[3] = {"the third", "first", "and the second"};
     dlp_files_desc desc = {.fields = &bytes, .n_fields = 1};
     dlp_loader_desc loader = {.batch_size = 2};
-    dlp_files *files;
+    dlp_source *files;
     dlp_error err;
     dlp_batch *b;
     dlp_pipe *p;
@@ -183,7 +183,7 @@ static void extended__paths_of_a_text__files_in_its_order(void) {
     desc.n_items = list->n_files;
     desc.paths = list->paths;
     CHECK(dlp_files_open(&files, &desc, &err) == DLP_OK);
-    dlp_files_wire(files, &loader.fetch);
+    loader.source = files;
     loader.num_workers = 2;
     CHECK(dlp_loader_open(&p, &loader, &err) == DLP_OK);
     while (dlp_pipe_next(p, &b) == DLP_OK) {
@@ -195,7 +195,7 @@ static void extended__paths_of_a_text__files_in_its_order(void) {
         dlp_pipe_release(p, b);
     }
     CHECK(rows == 3 && dlp_pipe_error(p)->code == DLP_OK);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_files_close(files) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(files) == DLP_OK);
     lines_close(list);
 }
 

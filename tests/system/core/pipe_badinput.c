@@ -867,18 +867,19 @@ static void loader__size_epochs_or_dataset_said_twice__refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
         dlp_dataset same = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch};
+        const dlp_source of = {.fetch.dataset = &same};
         dlp_loader_desc d = {.dataset = same,
                              .batch_size = 5,
                              .epochs = 2,
                              .repeat = {.epochs = what == 0 ? 3 : 2},
                              .batch = {.batch_size = what == 1 ? 6 : 5}};
         const char *fields[] = {"repeat.epochs", "batch.batch_size", "dataset.n_items"};
-        const char *names[] = {"loader's epochs", "loader's batch_size", "fetch.dataset"};
+        const char *names[] = {"loader's epochs", "loader's batch_size", "source says it"};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
-        if (what == 2) d.fetch.dataset = &same;
-        if (what == 3) d.fetch.dataset = &d.dataset;
-        if (what == 4) memset(&d.dataset, 0, sizeof d.dataset), d.fetch.dataset = &same;
+        if (what >= 2 && what <= 4) d.source = &of;
+        if (what == 3 || what == 4) memset(&d.dataset, 0, sizeof d.dataset);
+        if (what == 4) d.fetch.in_flight = 1;
         if (what == 5) d.epochs = d.batch_size = 0;
         CHECK(dlp_loader_open(&p, &d, &e) == (what < 3 ? DLP_ERR_ARG : DLP_OK));
         if (what < 3)

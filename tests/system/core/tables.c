@@ -878,7 +878,7 @@ static void nodes__push_of_a_rank__refused(void) {
 /* A source whose threads fetch, so many that its desc leaves to the library, is many workers. */
 static void nodes__source_of_threads_and_filter__the_fetchs_batches(void) {
     static told a, b;
-    static const dlp_fetch_desc threads = {.dataset = &xs, .fetcher = DLP_FETCH_THREADS};
+    static const dlp_source threads = {.fetch = {.dataset = &xs, .fetcher = DLP_FETCH_THREADS}};
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .max_held = 2};
     dlp_node nodes[] = {
         {.name = "items", .verb = DLP_LIST, .list = {.shuffle = 1}},
@@ -1112,7 +1112,7 @@ static int open_worker(void *user, int worker, void **state) {
 }
 
 static void nodes__wrong__the_row_and_the_field(void) {
-    static const dlp_fetch_desc no_dataset = {.in_flight = 0};
+    static const dlp_source no_dataset = {.id = 0};
     static const dlp_sampler_desc seeded = {.seed = 3};
     static const dlp_field many_fields[17] = {{.name = "x", .dtype = DLP_U32}};
     static const dlp_dataset seventeen = {
@@ -1121,9 +1121,11 @@ static void nodes__wrong__the_row_and_the_field(void) {
     static const dlp_field xy[] = {{.name = "x", .dtype = DLP_U32}, {.name = "y", .dtype = DLP_U8}};
     static const dlp_dataset xy_set = {
         .n_items = ITEMS, .fields = xy, .n_fields = 2, .fetch = write_x};
-    static const dlp_fetch_desc wide = {.dataset = &seventeen}, no_fields = {.dataset = &none};
-    static const dlp_fetch_desc answers = {.dataset = &xy_set, .fetcher = DLP_FETCH_ASYNC};
-    static const dlp_fetch_desc opens = {.dataset = &xs, .workers = {.worker_init = open_worker}};
+    static const dlp_source wide = {.fetch.dataset = &seventeen};
+    static const dlp_source no_fields = {.fetch.dataset = &none};
+    static const dlp_source answers = {.fetch = {.dataset = &xy_set, .fetcher = DLP_FETCH_ASYNC}};
+    static const dlp_source opens = {
+        .fetch = {.dataset = &xs, .workers = {.worker_init = open_worker}}};
     const refusal all[] = {
         {"", "name", "row 1 has a name of 0", {LIST, {.verb = DLP_FETCH}, BATCH}, {.name = NULL}},
         {"items", "name", "rows 0 and 1", {LIST, LIST}, {.name = NULL}},

@@ -14,6 +14,7 @@
 
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
+#include "../../rig/sources.h"
 
 #define ITEMS 23
 #define ROW_BYTES 512
@@ -111,9 +112,9 @@ static mood mood_;
 static int workers_; /* of each stage that has some */
 static dlp_pipe *pipe_;
 static dlp_batch *held_; /* beyond close */
-static dlp_files *files_;
-static dlp_tokens *tokens_;
-static dlp_arrays *arrays_;
+static dlp_source *files_;
+static dlp_source *tokens_;
+static dlp_source *arrays_;
 static dlp_buckets *buckets_;
 static dlp_mix *mix_;
 static char name_[32], name_path_[64];
@@ -747,23 +748,23 @@ static int open_chunks(dlp_error *err) { return dlp_chunks_open(&pipe_, &now_.ch
 static int open_files(dlp_error *err) {
     int rc = dlp_files_open(&files_, &now_.files, err);
     if (rc != DLP_OK) return rc;
-    dlp_files_wire(files_, &now_.loader.fetch);
+    now_.loader.source = files_;
     return open_loader(err);
 }
 static int open_tokens(dlp_error *err) {
-    dlp_tokens_loader_desc d = {now_.tokens, now_.loader};
-    return dlp_tokens_loader_open(&pipe_, &tokens_, &d, err);
+    tokens_loader d = {now_.tokens, now_.loader};
+    return tokens_loader_open(&pipe_, &tokens_, &d, err);
 }
 static int open_tokens_wire(dlp_error *err) {
     int rc = dlp_tokens_open(&tokens_, &now_.tokens, err);
     if (rc != DLP_OK) return rc;
-    dlp_tokens_wire(tokens_, &now_.loader.dataset, &now_.loader.fetch.workers,
-                    &now_.loader.sampler);
+    source_items(tokens_, &now_.loader.dataset, &now_.loader.fetch.workers);
+    now_.loader.sampler.function_id = tokens_->id;
     return open_loader(err);
 }
 static int open_arrays(dlp_error *err) {
-    dlp_arrays_loader_desc d = {now_.arrays, now_.loader};
-    return dlp_arrays_loader_open(&pipe_, &arrays_, &d, err);
+    arrays_loader d = {now_.arrays, now_.loader};
+    return arrays_loader_open(&pipe_, &arrays_, &d, err);
 }
 static int open_array_chunks(dlp_error *err) {
     dlp_arrays_chunks_desc d = {now_.arrays, now_.chunks};
@@ -785,8 +786,8 @@ static void close_all(void) {
     dlp_pipe_close(pipe_);
     if (held_) dlp_pipe_release(pipe_, held_);
     held_ = NULL;
-    dlp_files_close(files_);
-    dlp_tokens_close(tokens_);
+    dlp_source_close(files_);
+    dlp_source_close(tokens_);
     dlp_buckets_close(buckets_);
     dlp_mix_close(mix_);
     pipe_ = NULL, files_ = NULL, tokens_ = NULL, buckets_ = NULL, mix_ = NULL;
@@ -1051,7 +1052,7 @@ static int run(const field_row *row, const place *at, dlp_error *err, dlp_state 
     say("then %s %s: %s: %s\n", dlp_code_name(rc), dlp_pipe_error(pipe_)->stage,
         dlp_pipe_error(pipe_)->field, dlp_pipe_error(pipe_)->message);
     close_all();
-    if (arrays_) dlp_arrays_close(arrays_);
+    if (arrays_) dlp_source_close(arrays_);
     arrays_ = NULL;
     for (int i = 0; rc == DLP_END && i < CALLS; i++)
         say("calls %d: %d\n", i, live_->open_end ? calls_[i] > 0 : (int)calls_[i]);
@@ -1142,12 +1143,8 @@ static const struct {
     {"tokens.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"arrays.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"preload.chunks.writes_all_bytes", "each buffer is zero before its one load"},
-    {"files.loader.fetch.dataset", "the wire sets it, after this"},
-    {"files.loader.fetch.fetcher", "the wire sets it, after this"},
-    {"files.loader.fetch.async.submit", "the wire sets it, after this"},
-    {"files.loader.fetch.async.reap", "the wire sets it, after this"},
-    {"files.loader.fetch.workers.worker_init", "the wire sets it, after this"},
-    {"files.loader.fetch.workers.worker_exit", "the wire sets it, after this"},
+    {"files.loader.fetch.async.submit", "the source sets it, after this"},
+    {"files.loader.fetch.async.reap", "the source sets it, after this"},
     {"files.loader.fetch.workers.on_error", "no file fails here: system/source/files.c"},
     {"files.loader.fetch.workers.retries", "no file fails here: system/source/files.c"},
     {"files.loader.fetch.workers.deadline_ms", "no file is slow here: system/source/files.c"},
@@ -1159,13 +1156,13 @@ static const struct {
     {"arrays.2.loader.fetch.workers.deadline_ms", "a mapping is not slow"},
     {"array_chunks.chunks.workers.on_error", "a mapping does not fail"},
     {"array_chunks.chunks.workers.retries", "a mapping does not fail"},
-    {"tokens_wire.loader.dataset.n_items", "the wire sets it, after this"},
-    {"tokens_wire.loader.dataset.fields", "the wire sets it, after this"},
-    {"tokens_wire.loader.dataset.n_fields", "the wire sets it, after this"},
-    {"tokens_wire.loader.dataset.warning", "the wire sets it, after this"},
-    {"tokens_wire.loader.dataset.writes_all_bytes", "the wire sets it, after this"},
-    {"tokens_wire.loader.dataset.fetch", "the wire sets it, after this"},
-    {"tokens_wire.loader.dataset.user", "the wire sets it, after this"},
+    {"tokens_wire.loader.dataset.n_items", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.fields", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.n_fields", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.warning", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.writes_all_bytes", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.fetch", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.user", "the source sets it, after this"},
 };
 #define N_GRANTED (sizeof granted_ / sizeof *granted_)
 

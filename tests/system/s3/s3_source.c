@@ -245,7 +245,7 @@ static void items__every_topology__as_from_memory(void) {
     for (int gone = 0; gone < 2; gone++) {
         world w;
         outcome want, got;
-        dlp_s3_source *source;
+        dlp_source *source;
         dlp_loader_desc d = world_loader();
         world_open(&w, gone);
         d.epochs = 2;
@@ -259,12 +259,12 @@ static void items__every_topology__as_from_memory(void) {
             d.epochs = 2;
             d.fetch.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
             world_kind(&d, kind);
-            world_wire(&d, source);
+            source_own(&d, source);
             s3_mock_forget(mock);
             outcome_run(&d, &got);
             CHECK(outcome_same(&got, &want, gone ? "with gaps" : "items", kind));
         }
-        CHECK(dlp_s3_source_close(source) == DLP_OK);
+        CHECK(dlp_source_close(source) == DLP_OK);
         dlp_s3_manifest_close(w.manifest);
     }
 }
@@ -277,7 +277,7 @@ static void items__client_is_full__wait_for_room(void) {
                         .max_requests = 2};
     dlp_s3_manifest *m = chunks_manifest(0);
     dlp_chunks_desc c = chunks_desc(1, 0);
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_s3 *narrow = NULL;
     outcome want, got;
     world w;
@@ -291,11 +291,11 @@ static void items__client_is_full__wait_for_room(void) {
         d = world_loader();
         d.shuffle = 1;
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         outcome_run(&d, &got);
         CHECK(outcome_same(&got, &want, "narrow", kind));
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     c.n_fields = 1;
     c.load = chunks_first;
     chunks_run(&c, &want);
@@ -303,7 +303,7 @@ static void items__client_is_full__wait_for_room(void) {
     dlp_s3_source_wire_chunks(source, &c);
     chunks_run(&c, &got);
     CHECK(outcome_same(&got, &want, "narrow chunks", 0));
-    CHECK(dlp_s3_source_close(source) == DLP_OK && dlp_s3_close(narrow) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK && dlp_s3_close(narrow) == DLP_OK);
     dlp_s3_manifest_close(m);
     dlp_s3_manifest_close(w.manifest);
 }
@@ -312,7 +312,7 @@ static void items__client_is_full__wait_for_room(void) {
 static void items__no_such_key__by_policy_and_by_name(void) {
     world w;
     outcome want, got;
-    dlp_s3_source *source;
+    dlp_source *source;
     world_open(&w, 1);
     source = world_source(&w, client);
     for (int kind = 0; kind < 3; kind++) {
@@ -323,7 +323,7 @@ static void items__no_such_key__by_policy_and_by_name(void) {
         d = world_loader();
         d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         s3_mock_forget(mock);
         outcome_run(&d, &got);
         CHECK(outcome_same(&got, &want, "left out", kind) && got.skips == 6);
@@ -333,7 +333,7 @@ static void items__no_such_key__by_policy_and_by_name(void) {
         CHECK(got.rc == DLP_ERR_CALLBACK && got.err.has_item && got.err.index == 7);
         CHECK(strstr(got.err.message, "s3://photos/gone/7: HTTP 404 NoSuchKey (request MOCK") != 0);
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
@@ -349,7 +349,7 @@ static void words__key_with_control_bytes__one_line(void) {
 
 /* A few items of one shard, all at once: a pipe of one batch. Returns its requests. */
 static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outcome *out) {
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_manifest *m = NULL;
     dlp_s3_error err;
     dlp_loader_desc d = {.batch_size = (uint32_t)n,
@@ -366,11 +366,11 @@ static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outco
     sd->n_fields = 1;
     sd->in_flight = 32;
     CHECK(dlp_s3_source_open(&source, sd, &err) == DLP_OK);
-    world_wire(&d, source);
+    source_own(&d, source);
     s3_mock_forget(mock);
     outcome_run(&d, out);
     CHECK(out->rc == DLP_END);
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
     return s3_mock_count(mock, NULL);
 }
@@ -443,7 +443,7 @@ static int any_version;
 
 static int one_item(const dlp_s3_entry *e, const dlp_field *field, int fetcher, dlp_error *err) {
     dlp_s3_manifest *m = NULL;
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = field, .n_fields = 1};
     dlp_loader_desc d = {.batch_size = 1, .num_workers = 1, .fetch.fetcher = fetcher};
     outcome out;
@@ -452,10 +452,10 @@ static int one_item(const dlp_s3_entry *e, const dlp_field *field, int fetcher, 
     sd.manifest = m;
     sd.any_version = any_version;
     CHECK(dlp_s3_source_open(&source, &sd, NULL) == DLP_OK);
-    world_wire(&d, source);
+    source_own(&d, source);
     outcome_run(&d, &out);
     *err = out.err;
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
     return out.rc;
 }
@@ -513,7 +513,7 @@ static void sizes__an_empty_object__known(void) {
     for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC)
         for (int full = 0; full < 2; full++) {
             dlp_loader_desc d = {.batch_size = 2, .num_workers = 1, .fetch.fetcher = fetcher};
-            dlp_s3_source *source = NULL;
+            dlp_source *source = NULL;
             dlp_s3_error err;
             outcome out;
             s3_mock_object(mock, "/photos/nothing", full ? 3 : 0);
@@ -521,11 +521,11 @@ static void sizes__an_empty_object__known(void) {
             for (int i = 0; i < 2; i++) CHECK(dlp_s3_manifest_add(m, &entries[i], NULL) == DLP_OK);
             sd.manifest = m;
             CHECK(dlp_s3_source_open(&source, &sd, &err) == DLP_OK);
-            world_wire(&d, source);
+            source_own(&d, source);
             outcome_run(&d, &out);
             CHECK(out.rc == (full ? DLP_ERR_CALLBACK : DLP_END) && out.n == !full);
             CHECK(!full || strstr(out.err.message, "has 3 bytes, the manifest says 0"));
-            CHECK(dlp_s3_source_close(source) == DLP_OK);
+            CHECK(dlp_source_close(source) == DLP_OK);
             dlp_s3_manifest_close(m);
         }
 }
@@ -607,7 +607,7 @@ static void decode__buffers__sees_all_bytes(void) {
                              .max_bytes = WORLD_ROW,
                              .worker_init = decoder_init,
                              .worker_exit = decoder_exit};
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_error err;
     world w;
     world_open(&w, 0);
@@ -620,11 +620,11 @@ static void decode__buffers__sees_all_bytes(void) {
         uint64_t rows = 0, wrong = 0;
         static uint8_t bytes[WORLD_ROW];
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
-            if (rows == 0) CHECK(dlp_s3_source_close(source) == DLP_ERR_BUSY);
+            if (rows == 0) CHECK(dlp_source_close(source) == DLP_ERR_BUSY);
             for (uint32_t r = 0; r < b->count; r++, rows++) {
                 const uint64_t *got = (const uint64_t *)b->fields[0].data + 2 * r;
                 uint64_t i = b->index[r], n = w.item[i].n;
@@ -640,7 +640,7 @@ static void decode__buffers__sees_all_bytes(void) {
         CHECK(rows == WORLD && wrong == 0);
     }
     CHECK(counts.inits == 6 && counts.exits == 6);
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
@@ -649,7 +649,7 @@ static void decode__buffers__sees_all_bytes(void) {
 static void resume__in_the_middle__goes_on(void) {
     world w;
     outcome want, got;
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_loader_desc d = world_loader();
     dlp_state state;
     dlp_pipe *p = NULL;
@@ -657,7 +657,7 @@ static void resume__in_the_middle__goes_on(void) {
     world_open(&w, 0);
     source = world_source(&w, client);
     world_kind(&d, 2);
-    world_wire(&d, source);
+    source_own(&d, source);
     outcome_run(&d, &want);
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
     for (int i = 0; i < 9; i++) {
@@ -667,11 +667,11 @@ static void resume__in_the_middle__goes_on(void) {
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
     world_kind(&d, 4);
-    world_wire(&d, source);
+    source_own(&d, source);
     d.pipe.resume = &state;
     outcome_run(&d, &got);
     CHECK(got.n == want.n - 9 && memcmp(got.of, want.of + 9, (size_t)got.n * sizeof *got.of) == 0);
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
@@ -679,7 +679,7 @@ static void resume__in_the_middle__goes_on(void) {
 static void stop__server_hangs__within_a_second(void) {
     s3_mock *hangs = s3_mock_start();
     dlp_s3 *s3 = world_client(hangs->url, 0);
-    dlp_s3_source *source;
+    dlp_source *source;
     world w;
     s3_mock_on(hangs, NULL, -1, (s3_mock_reply){.delay_ms = 60000});
     world_open(&w, 0);
@@ -690,14 +690,14 @@ static void stop__server_hangs__within_a_second(void) {
         dlp_batch *b;
         uint64_t began;
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         CHECK(dlp_pipe_next_timeout(p, &b, 20) == DLP_TIMEOUT);
         began = test_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK_SOON(test_now_ns() - began < 900000000u);
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     CHECK(dlp_s3_close(s3) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
     s3_mock_stop(hangs);
@@ -706,7 +706,7 @@ static void stop__server_hangs__within_a_second(void) {
 /* Stopped at any moment: nothing is left, nothing is said to have failed. */
 static void stop__any_moment__clean(uint64_t *random) {
     world w;
-    dlp_s3_source *source;
+    dlp_source *source;
     world_open(&w, 0);
     source = world_source(&w, client);
     for (int i = 0; i < test_share(24, 200); i++) {
@@ -715,7 +715,7 @@ static void stop__any_moment__clean(uint64_t *random) {
         dlp_batch *b = NULL;
         int rc = DLP_OK;
         world_kind(&d, i % WORLD_KINDS);
-        world_wire(&d, source);
+        source_own(&d, source);
         d.epochs = DLP_FOREVER;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         for (uint32_t n = test_pick(random, 4); n > 0 && rc == DLP_OK; n--) {
@@ -728,15 +728,15 @@ static void stop__any_moment__clean(uint64_t *random) {
         CHECK(dlp_pipe_error(p)->code == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
 /* ---- parts ---- */
 
-static dlp_s3_source *parts_source(const dlp_s3_manifest *m, const char *bucket) {
+static dlp_source *parts_source(const dlp_s3_manifest *m, const char *bucket) {
     dlp_s3_source_desc d = {.s3 = client, .bucket = bucket, .manifest = m};
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_error err;
     CHECK(dlp_s3_source_open(&source, &d, &err) == DLP_OK);
     return source;
@@ -745,7 +745,7 @@ static dlp_s3_source *parts_source(const dlp_s3_manifest *m, const char *bucket)
 static void parts__read_into_cells__as_from_memory(void) {
     static const uint64_t items[PARTS] = {1, 2, 3, 4, 5, 6};
     dlp_s3_manifest *m = parts_manifest();
-    dlp_s3_source *source = parts_source(m, "photos");
+    dlp_source *source = parts_source(m, "photos");
     outcome want, got;
     dlp_loader_desc d = parts_desc(items);
     d.parts.manifest_id = dlp_s3_manifest_id(m);
@@ -759,13 +759,13 @@ static void parts__read_into_cells__as_from_memory(void) {
         parts_run(&d, &got);
         CHECK(outcome_same(&got, &want, "parts", workers));
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
 }
 
 static void parts__not_there__named(void) {
     dlp_s3_manifest *m = parts_manifest();
-    dlp_s3_source *source = parts_source(m, "nothing");
+    dlp_source *source = parts_source(m, "nothing");
     dlp_loader_desc d = parts_desc(NULL);
     outcome got;
     dlp_s3_source_wire_parts(source, &d.parts);
@@ -773,7 +773,7 @@ static void parts__not_there__named(void) {
     parts_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK);
     CHECK(strstr(got.err.message, "s3://nothing/parts/") && strstr(got.err.message, "NoSuchKey"));
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
 }
 
@@ -791,7 +791,7 @@ static void parts__downloaded__once(void) {
     for (int wired = 0; wired < 2; wired++) {
         char dir[] = "/tmp/dlpipe-s3-XXXXXX", name[PARTS][8], path[64];
         dlp_s3_manifest *m = parts_manifest();
-        dlp_s3_source *source = parts_source(m, "photos");
+        dlp_source *source = parts_source(m, "photos");
         dlp_part_file file[PARTS];
         dlp_part_files files = {.files = file,
                                 .n_files = PARTS,
@@ -822,7 +822,7 @@ static void parts__downloaded__once(void) {
             CHECK(unlink(path) == 0);
         }
         CHECK(rmdir(dir) == 0);
-        CHECK(dlp_s3_source_close(source) == DLP_OK);
+        CHECK(dlp_source_close(source) == DLP_OK);
         dlp_s3_manifest_close(m);
     }
 }
@@ -833,8 +833,8 @@ static void chunks__rows_of_objects__as_from_memory(void) {
     for (int shuffled = 0; shuffled < 2; shuffled++)
         for (uint32_t ranks = 0; ranks <= 3; ranks += 3) {
             dlp_s3_manifest *m[2] = {chunks_manifest(0), chunks_manifest(1)};
-            dlp_s3_source *source[2] = {chunks_source(client, m[0], 0),
-                                        chunks_source(client, m[1], 1)};
+            dlp_source *source[2] = {chunks_source(client, m[0], 0),
+                                     chunks_source(client, m[1], 1)};
             dlp_chunks_desc d = chunks_desc(shuffled, ranks);
             outcome want, got;
             chunks_run(&d, &want);
@@ -847,7 +847,7 @@ static void chunks__rows_of_objects__as_from_memory(void) {
             chunks_run(&d, &got);
             CHECK(outcome_same(&got, &want, "chunks", shuffled * 10 + (int)ranks));
             for (int i = 0; i < 2; i++) {
-                CHECK(dlp_s3_source_close(source[i]) == DLP_OK);
+                CHECK(dlp_source_close(source[i]) == DLP_OK);
                 dlp_s3_manifest_close(m[i]);
             }
         }
@@ -856,7 +856,7 @@ static void chunks__rows_of_objects__as_from_memory(void) {
 static void chunks__object_too_short__named(void) {
     dlp_s3_manifest *m = chunks_manifest(0);
     dlp_s3_entry e = {"rows/0", 0, 200 * CHUNK_ROW, 0, NULL};
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_chunks_desc d = chunks_desc(0, 0);
     outcome got;
     CHECK(dlp_s3_manifest_add(m, &e, NULL) == DLP_OK);
@@ -866,12 +866,12 @@ static void chunks__object_too_short__named(void) {
     CHECK(d.n_items == 1700);
     chunks_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "s3://photos/rows/0 bytes ") != 0);
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
 }
 
 static void source__wrong_desc__names_the_field(void) {
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     dlp_s3_error err;
     dlp_s3_source_desc d = {0};
     world w;
@@ -893,23 +893,22 @@ static void source__wrong_desc__names_the_field(void) {
     d.n_fields = 1;
     d.decode = decoder_run;
     CHECK(dlp_s3_source_open(&source, &d, &err) == DLP_ERR_ARG && strstr(err.message, "max_bytes"));
-    CHECK(source == NULL && dlp_s3_source_close(NULL) == DLP_OK);
+    CHECK(source == NULL && dlp_source_close(NULL) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
 /* Workers that wire did not set are refused, not followed into the dark. */
 static void source__other_workers__refused(void) {
     world w;
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_loader_desc d = world_loader();
     outcome got;
     world_open(&w, 0);
     source = world_source(&w, client);
-    world_wire(&d, source);
-    d.fetch.workers.worker_init = NULL;
+    source_own(&d, source)->fetch.workers.worker_init = NULL;
     outcome_run(&d, &got);
-    CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "dlp_s3_source_wire"));
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "worker_init"));
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
@@ -927,13 +926,13 @@ static void source__lengths_that_no_machine_has__saturate(void) {
                                  .decode = decoder_run,
                                  .in_flight = 16};
         dlp_s3_manifest *m = NULL;
-        dlp_s3_source *source = NULL;
+        dlp_source *source = NULL;
         CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
         if (dlp_s3_manifest_add(m, &e, NULL) != DLP_OK) e.length = 0; /* refused is as good */
         sd.manifest = m;
         if (e.length != 0 && dlp_s3_source_open(&source, &sd, NULL) == DLP_OK)
             CHECK(dlp_s3_source_worker_bytes(source) == UINT64_MAX);
-        CHECK(dlp_s3_source_close(source) == DLP_OK);
+        CHECK(dlp_source_close(source) == DLP_OK);
         dlp_s3_manifest_close(m);
     }
 }
@@ -941,7 +940,7 @@ static void source__lengths_that_no_machine_has__saturate(void) {
 /* A server that is away for a while: the pipe says so, and goes on behind it. */
 static void outage__server_is_away__explained_and_survived(int kind) {
     world w;
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_loader_desc d = world_loader();
     dlp_pipe *p = NULL;
     dlp_batch *b;
@@ -955,7 +954,7 @@ static void outage__server_is_away__explained_and_survived(int kind) {
     d = world_loader();
     world_kind(&d, kind);
     source = world_source(&w, client);
-    world_wire(&d, source);
+    source_own(&d, source);
     s3_mock_away(mock, S3_MOCK_REFUSE);
     CHECK(dlp_loader_open(&p, &d, &got.err) == DLP_OK);
     do {
@@ -967,7 +966,7 @@ static void outage__server_is_away__explained_and_survived(int kind) {
     s3_mock_away(mock, S3_MOCK_KEEP);
     outcome_take(p, 1000, &got);
     CHECK(outcome_same(&got, &want, "away", kind));
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 

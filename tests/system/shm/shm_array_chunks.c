@@ -90,7 +90,7 @@ static void npy__of_one_file__is_not_copied(void) {
     for (int kind = 0; kind < 16; kind++) {
         dlp_arrays_chunks_desc d = {.arrays = {.columns = columns, .n_columns = 2},
                                     .chunks = {.batch_size = 10, .chunk_rows = 100, .epochs = 2}};
-        dlp_arrays *arrays = NULL;
+        dlp_source *arrays = NULL;
         dlp_pipe *p = NULL;
         dlp_error err;
         d.chunks.workers.num_workers = kind % 4 == 0 ? DLP_NONE : kind % 4;
@@ -105,8 +105,8 @@ static void npy__of_one_file__is_not_copied(void) {
         }
         CHECK(dlp_arrays_describe(arrays)->n_items == 1000);
         drain(p, 1000, x, y, kind < 12);
-        if (kind % 4 == 1) CHECK(dlp_arrays_close(arrays) == DLP_ERR_BUSY);
-        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(arrays) == DLP_OK);
+        if (kind % 4 == 1) CHECK(dlp_source_close(arrays) == DLP_ERR_BUSY);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(arrays) == DLP_OK);
     }
 }
 
@@ -123,14 +123,14 @@ static void npy__of_many_files__chunks_end_with_them(void) {
     for (int kind = 0; kind < 4; kind++) {
         dlp_arrays_chunks_desc d = {.arrays = {.columns = columns, .n_columns = 2},
                                     .chunks = {.batch_size = 10, .chunk_rows = 30, .epochs = 2}};
-        dlp_arrays *arrays = NULL;
+        dlp_source *arrays = NULL;
         dlp_pipe *p = NULL;
         d.chunks.shuffle_chunks = kind & 1;
         d.chunks.shuffle_rows = kind >> 1;
         CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, NULL) == DLP_OK);
         if (p == NULL) return;
         drain(p, 140, NULL, NULL, false);
-        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(arrays) == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(arrays) == DLP_OK);
     }
 }
 
@@ -139,7 +139,7 @@ static void cifar__records__with_their_labels(void) {
     dlp_array_column column = {.format = DLP_ARRAY_CIFAR10};
     dlp_arrays_chunks_desc d = {.arrays = {.columns = &column, .n_columns = 1},
                                 .chunks = {.batch_size = 4, .within_chunks = 1}};
-    dlp_arrays *arrays = NULL;
+    dlp_source *arrays = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b;
     for (int i = 0; i < 20; i++) memset(records[i], i, sizeof records[i]);
@@ -152,7 +152,7 @@ static void cifar__records__with_their_labels(void) {
     CHECK(memcmp(b->fields[0].data, records, 4 * 3073) == 0);
     CHECK(is_mapped(b->fields[0].data, column.path));
     dlp_pipe_release(p, b);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(arrays) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(arrays) == DLP_OK);
 }
 
 /* What cannot be a view says why. */
@@ -173,7 +173,7 @@ static void descs__of_what_must_be_copied__are_refused(void) {
         const dlp_arrays_chunks_desc d = {
             .arrays = {.columns = &column, .n_columns = 1, .reads = bad[i].reads},
             .chunks = {.batch_size = 2}};
-        dlp_arrays *arrays = NULL;
+        dlp_source *arrays = NULL;
         dlp_pipe *p = NULL;
         dlp_error err;
         CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, &err) == bad[i].code);
@@ -188,7 +188,7 @@ static void file__cut_meanwhile__is_an_error(void) {
     const dlp_arrays_chunks_desc d = {
         .arrays = {.columns = &column, .n_columns = 1},
         .chunks = {.batch_size = 10, .chunk_rows = 10, .workers = {.num_workers = DLP_NONE}}};
-    dlp_arrays *arrays = NULL;
+    dlp_source *arrays = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b;
     CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, NULL) == DLP_OK);
@@ -200,7 +200,7 @@ static void file__cut_meanwhile__is_an_error(void) {
     for (int i = 0; i < 100 && rc == DLP_OK; i++)
         if ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(rc == DLP_ERR_CALLBACK && strstr(dlp_pipe_error(p)->message, "was cut") != NULL);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(arrays) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(arrays) == DLP_OK);
 }
 
 int main(void) {

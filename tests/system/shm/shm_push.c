@@ -6,6 +6,7 @@
 
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
+#include "../../rig/sources.h"
 
 enum { PIXELS = 5, SOON_MS = 20000 };
 
@@ -58,7 +59,7 @@ static dlp_pipe *mapped(dlp_push *push, int *how, int of_batches, int workers) {
                            .workers = {.num_workers = 2, .retries = *how == MAP_FAILS ? 9 : 0}};
     dlp_pipe *p = NULL;
     if (*how == MAP_DIES) map.workers.placement = DLP_PLACE_PROCESSES;
-    dlp_push_wire(push, &data, &fetch.workers);
+    source_items(dlp_push_source(push), &data, &fetch.workers);
     CHECK(inside_pipe_open(&p, &desc, NULL) == DLP_OK);
     inside_add_sampler(p, &(dlp_sampler_desc){0});
     inside_add_fetch(p, &fetch);

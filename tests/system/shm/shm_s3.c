@@ -24,7 +24,7 @@ static void in_processes(dlp_loader_desc *d) {
 static void items__processes__as_from_memory(void) {
     world w;
     outcome want, got;
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_loader_desc d = world_loader();
     world_open(&w, 1);
     d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
@@ -36,12 +36,12 @@ static void items__processes__as_from_memory(void) {
         d = world_loader();
         d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         in_processes(&d);
         outcome_run(&d, &got);
         CHECK(outcome_same(&got, &want, "processes", kind));
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
@@ -65,7 +65,7 @@ static int killed(dlp_pipe *p, uint64_t *random, int before) {
 static void kills_run(uint64_t *random, int step, int64_t epochs, int server) {
     world w;
     outcome want, got;
-    dlp_s3_source *source;
+    dlp_source *source;
     dlp_loader_desc d = world_loader();
     world_open(&w, 0);
     d.epochs = epochs;
@@ -80,7 +80,7 @@ static void kills_run(uint64_t *random, int step, int64_t epochs, int server) {
         d = world_loader();
         d.epochs = epochs;
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         in_processes(&d);
         shm_.max_kills = 24;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
@@ -98,7 +98,7 @@ static void kills_run(uint64_t *random, int step, int64_t epochs, int server) {
         CHECK(kills > 0 && outcome_same(&got, &want, "kills", kind));
     }
     shm_.max_kills = 0;
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
 }
 
@@ -121,7 +121,7 @@ static void parts__processes__as_from_memory(void) {
     static const uint64_t items[PARTS] = {1, 2, 3, 4, 5, 6};
     dlp_s3_manifest *m = parts_manifest();
     dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .manifest = m};
-    dlp_s3_source *source = NULL;
+    dlp_source *source = NULL;
     outcome want, got;
     dlp_loader_desc d = parts_desc(items);
     d.parts.manifest_id = dlp_s3_manifest_id(m);
@@ -133,13 +133,13 @@ static void parts__processes__as_from_memory(void) {
     in_processes(&d);
     parts_run(&d, &got);
     CHECK(outcome_same(&got, &want, "parts", 0));
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
 }
 
 static void chunks__processes__as_from_memory(void) {
     dlp_s3_manifest *m[2] = {chunks_manifest(0), chunks_manifest(1)};
-    dlp_s3_source *source[2] = {chunks_source(client, m[0], 0), chunks_source(client, m[1], 1)};
+    dlp_source *source[2] = {chunks_source(client, m[0], 0), chunks_source(client, m[1], 1)};
     dlp_chunks_desc d = chunks_desc(1, 0);
     outcome want, got;
     chunks_run(&d, &want);
@@ -151,7 +151,7 @@ static void chunks__processes__as_from_memory(void) {
     chunks_run(&d, &got);
     CHECK(outcome_same(&got, &want, "chunks", 0));
     for (int i = 0; i < 2; i++) {
-        CHECK(dlp_s3_source_close(source[i]) == DLP_OK);
+        CHECK(dlp_source_close(source[i]) == DLP_OK);
         dlp_s3_manifest_close(m[i]);
     }
 }
@@ -159,7 +159,7 @@ static void chunks__processes__as_from_memory(void) {
 /* Nobody even accepts connections: close does not wait for that. */
 static void stop__server_is_gone__within_a_second(void) {
     world w;
-    dlp_s3_source *source;
+    dlp_source *source;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t n = sizeof at;
@@ -177,7 +177,7 @@ static void stop__server_is_gone__within_a_second(void) {
         dlp_batch *b;
         uint64_t began;
         world_kind(&d, kind);
-        world_wire(&d, source);
+        source_own(&d, source);
         in_processes(&d);
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         CHECK(dlp_pipe_next_timeout(p, &b, 50) == DLP_TIMEOUT);
@@ -185,7 +185,7 @@ static void stop__server_is_gone__within_a_second(void) {
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK_SOON(test_now_ns() - began < 1000000000u);
     }
-    CHECK(dlp_s3_source_close(source) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
     CHECK(dlp_s3_close(s3) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
     close(listener);

@@ -6,11 +6,12 @@
 
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
+#include "../../rig/sources.h"
 
 static uint8_t bytes[1 << 20]; /* of a file that is made up */
 
-static dlp_arrays *must_open(const dlp_arrays_desc *d) {
-    dlp_arrays *a = NULL;
+static dlp_source *must_open(const dlp_arrays_desc *d) {
+    dlp_source *a = NULL;
     dlp_error err = {0};
     int rc = dlp_arrays_open(&a, d, &err);
     if (rc != DLP_OK) printf("%s: %s\n", dlp_code_name(rc), err.message);
@@ -19,7 +20,7 @@ static dlp_arrays *must_open(const dlp_arrays_desc *d) {
 }
 
 static void refused(const dlp_arrays_desc *d, int code, const char *const *words) {
-    dlp_arrays *a = NULL;
+    dlp_source *a = NULL;
     dlp_error err = {0};
     int before = rig_fds(), rc = dlp_arrays_open(&a, d, &err);
     if (rc != code) printf("%s: %s\n", dlp_code_name(rc), err.message);
@@ -39,16 +40,16 @@ static void refused_file(const char *name, int format, int code, const char *byt
 /* All rows of a loader: row i of field f is what row_of says. Returns the rows; -1: one is not. */
 static int64_t take(const dlp_arrays_desc *arrays, int workers, int shuffle,
                     void (*row_of)(uint64_t i, uint32_t f, uint8_t *to)) {
-    dlp_arrays_loader_desc d = {
+    arrays_loader d = {
         .arrays = *arrays,
         .loader = {.batch_size = 4, .num_workers = workers, .shuffle = shuffle, .seed = 3}};
     static uint8_t want[4096];
-    dlp_arrays *a = NULL;
+    dlp_source *a = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     int64_t rows = 0, wrong = 0;
     dlp_error err = {0};
-    if (dlp_arrays_loader_open(&p, &a, &d, &err) != DLP_OK) {
+    if (arrays_loader_open(&p, &a, &d, &err) != DLP_OK) {
         printf("%s\n", err.message);
         return -2;
     }
@@ -60,8 +61,8 @@ static int64_t take(const dlp_arrays_desc *arrays, int workers, int shuffle,
                 row_of(b->index[i], f, want);
                 wrong += n > sizeof want || memcmp((uint8_t *)t->data + i * n, want, n) != 0;
             }
-    CHECK(dlp_pipe_error(p)->code == 0 && dlp_arrays_close(a) == DLP_ERR_BUSY);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(a) == DLP_OK);
+    CHECK(dlp_pipe_error(p)->code == 0 && dlp_source_close(a) == DLP_ERR_BUSY);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(a) == DLP_OK);
     return wrong ? -1 : rows;
 }
 
@@ -97,7 +98,7 @@ static void arrays__idx__images_and_labels(void) {
     dlp_array_column columns[] = {{.name = "image"}, {.name = "label"}};
     dlp_arrays_desc d = {.columns = columns, .n_columns = 2};
     const dlp_arrays_info *info;
-    dlp_arrays *a;
+    dlp_source *a;
     int before = rig_fds();
     write_mnist();
     columns[0].path = in_rig("images");
@@ -109,7 +110,7 @@ static void arrays__idx__images_and_labels(void) {
     CHECK(info->fields[0].ndim == 2 && info->fields[0].shape[1] == 28 &&
           info->fields[0].dtype == DLP_U8 && info->fields[1].ndim == 0 &&
           strcmp(info->fields[1].name, "label") == 0);
-    CHECK(dlp_arrays_close(a) == DLP_OK && dlp_arrays_close(NULL) == DLP_OK);
+    CHECK(dlp_source_close(a) == DLP_OK && dlp_source_close(NULL) == DLP_OK);
     for (int i = 0; i < 8; i++) {
         d.reads = i >> 2;
         CHECK(take(&d, i & 1 ? 2 : 0, i >> 1 & 1, image_row) == 50);
@@ -138,7 +139,7 @@ static void arrays__idx__numbers_are_the_machines(void) {
     dlp_arrays_desc d = {.columns = &column, .n_columns = 1};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         size_t n = idx(types[t].type, 2, (const uint32_t[]){9, 2}), w = types[t].width;
-        dlp_arrays *a;
+        dlp_source *a;
         number_width = w;
         for (uint64_t i = 0; i < 9; i++) {
             uint8_t little[16];
@@ -149,7 +150,7 @@ static void arrays__idx__numbers_are_the_machines(void) {
         rig_write("numbers", bytes, n + 9 * 2 * w);
         a = must_open(&d);
         CHECK(a && dlp_arrays_describe(a)->fields[0].dtype == types[t].dtype);
-        dlp_arrays_close(a);
+        dlp_source_close(a);
         CHECK(take(&d, 0, 1, number_row) == 9);
     }
 }
@@ -213,7 +214,7 @@ static void arrays__cifar__labels_and_pixels(void) {
     dlp_arrays_desc d = {.columns = &column, .n_columns = 1};
     for (cifar_labels = 1; cifar_labels <= 2; cifar_labels++) {
         uint64_t record = cifar_labels + 3072, i = 0;
-        dlp_arrays *a;
+        dlp_source *a;
         const dlp_arrays_info *info;
         column.format = cifar_labels == 1 ? DLP_ARRAY_CIFAR10 : DLP_ARRAY_CIFAR100;
         for (int file = 0; file < 2; file++) {
@@ -231,7 +232,7 @@ static void arrays__cifar__labels_and_pixels(void) {
         CHECK(strcmp(info->fields[0].name, cifar_labels == 1 ? "label" : "coarse") == 0);
         CHECK(strcmp(info->fields[cifar_labels].name, "image") == 0 &&
               info->fields[cifar_labels].ndim == 3 && info->fields[cifar_labels].shape[0] == 3);
-        CHECK(dlp_arrays_close(a) == DLP_OK);
+        CHECK(dlp_source_close(a) == DLP_OK);
         for (int k = 0; k < 4; k++) {
             d.reads = k >> 1;
             CHECK(take(&d, 2 * (k & 1), 1, cifar_row) == 17);
@@ -288,14 +289,14 @@ static void arrays__npy__versions_types_spellings(void) {
     for (int version = 1; version <= 3; version++)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             size_t n = npy(version, kinds[k].dict, kinds[k].tight);
-            dlp_arrays *a;
+            dlp_source *a;
             number_width = kinds[k].width;
             for (uint64_t i = 0; i < 7; i++) number_row(i, 0, bytes + n + i * 2 * number_width);
             rig_write("x.npy", bytes, n + 14 * number_width);
             a = must_open(&d);
             CHECK(a && dlp_arrays_describe(a)->fields[0].dtype == kinds[k].dtype &&
                   dlp_arrays_describe(a)->fields[0].ndim == 1);
-            dlp_arrays_close(a);
+            dlp_source_close(a);
             CHECK(take(&d, (int)k % 2, 1, number_row) == 7);
         }
 }
@@ -303,17 +304,17 @@ static void arrays__npy__versions_types_spellings(void) {
 static void arrays__npy__of_one_and_of_many_dimensions(void) {
     dlp_array_column column = {.name = "x", .path = in_rig("x.npy")};
     dlp_arrays_desc d = {.columns = &column, .n_columns = 1};
-    dlp_arrays *a;
+    dlp_source *a;
     size_t n = npy(1, "{'descr': '<i8', 'fortran_order': True, 'shape': (5,), }", 0);
     rig_write("x.npy", bytes, n + 40);
     a = must_open(&d);
     CHECK(a && dlp_arrays_describe(a)->n_items == 5 && dlp_arrays_describe(a)->fields[0].ndim == 0);
-    dlp_arrays_close(a);
+    dlp_source_close(a);
     n = npy(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 1, 1, 1, 1, 1, 3, 2), }", 0);
     rig_write("x.npy", bytes, n + 12);
     a = must_open(&d);
     CHECK(a && dlp_arrays_describe(a)->n_items == 2 && dlp_arrays_describe(a)->fields[0].ndim == 7);
-    dlp_arrays_close(a);
+    dlp_source_close(a);
 }
 
 static void npy_refused(const char *dict, size_t data, int code, const char *word) {
@@ -437,16 +438,16 @@ static void arrays__columns_that_do_not_fit__are_refused(void) {
 static void arrays__cut_since_it_was_opened__is_an_error_that_names_it(void) {
     for (int reads = 0; reads < 2; reads++) {
         dlp_array_column column = {.name = "image"};
-        dlp_arrays_loader_desc d = {.arrays = {.columns = &column, .n_columns = 1, .reads = reads},
-                                    .loader = {.batch_size = 4}};
+        arrays_loader d = {.arrays = {.columns = &column, .n_columns = 1, .reads = reads},
+                           .loader = {.batch_size = 4}};
         const struct timespec ticks = {0, 30 * 1000000};
-        dlp_arrays *a = NULL;
+        dlp_source *a = NULL;
         dlp_pipe *p = NULL;
         dlp_batch *b = NULL;
         int rc;
         write_mnist();
         column.path = in_rig("images");
-        CHECK(dlp_arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
+        CHECK(arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
         if (p == NULL) return;
         CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         CHECK(truncate(column.path, 16 + 20 * 784) == 0);
@@ -456,31 +457,31 @@ static void arrays__cut_since_it_was_opened__is_an_error_that_names_it(void) {
         CHECK(rig_says(dlp_pipe_error(p),
                        (const char *const[]){"images", reads ? "ended at byte 15696" : "was cut to",
                                              "39216", ""}));
-        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(a) == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(a) == DLP_OK);
     }
 }
 
 static void arrays__state_of_other_arrays__is_refused(void) {
     dlp_array_column column = {.name = "image"};
-    dlp_arrays_loader_desc d = {.arrays = {.columns = &column, .n_columns = 1},
-                                .loader = {.batch_size = 4, .shuffle = 1}};
-    dlp_arrays *a = NULL;
+    arrays_loader d = {.arrays = {.columns = &column, .n_columns = 1},
+                       .loader = {.batch_size = 4, .shuffle = 1}};
+    dlp_source *a = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     dlp_state state;
     dlp_error err = {0};
     write_mnist();
     column.path = in_rig("images");
-    CHECK(dlp_arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
+    CHECK(arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
     if (p == NULL) return;
     CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     CHECK(dlp_pipe_state(p, b, &state) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(a) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(a) == DLP_OK);
     d.loader.pipe.resume = &state;
-    CHECK(dlp_arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(a) == DLP_OK);
+    CHECK(arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(a) == DLP_OK);
     column.path = in_rig("labels"); /* as many rows */
-    CHECK(dlp_arrays_loader_open(&p, &a, &d, &err) == DLP_ERR_RESUME);
+    CHECK(arrays_loader_open(&p, &a, &d, &err) == DLP_ERR_RESUME);
     CHECK(strncmp(err.field, "params", 6) == 0);
 }
 

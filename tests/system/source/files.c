@@ -8,6 +8,7 @@
 
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
+#include "../../rig/sources.h"
 #include <sys/resource.h>
 #if defined(__has_include)
 #if __has_include(<linux/filter.h>) && __has_include(<linux/seccomp.h>)
@@ -76,11 +77,11 @@ static int has_ring(void) {
     static const char *const none[1] = {"none"};
     const dlp_field field = {"bytes", DLP_U8, 1, {MOST}, 1, 0};
     const dlp_files_desc desc = {.n_items = 1, .paths = none, .fields = &field, .n_fields = 1};
-    dlp_files *f;
+    dlp_source *f;
     int has;
     CHECK(dlp_files_open(&f, &desc, NULL) == DLP_OK);
     has = strcmp(dlp_files_backend(f), "io_uring") == 0;
-    CHECK(dlp_files_close(f) == DLP_OK);
+    CHECK(dlp_source_close(f) == DLP_OK);
     return has;
 }
 
@@ -127,7 +128,7 @@ static int is_right(uint64_t i, const uint8_t *bytes, uint64_t n) {
 }
 
 typedef struct driver {
-    dlp_files *files;
+    dlp_source *files;
     dlp_fetch_desc fetch;
     void *state;
 } driver;
@@ -142,7 +143,7 @@ static void driver_open(driver *d, dlp_files_desc *desc) {
     desc->n_fields = 1;
     if (desc->paths == NULL && desc->locate == NULL) desc->paths = (const char *const *)paths;
     CHECK(dlp_files_open(&d->files, desc, &err) == DLP_OK);
-    dlp_files_wire(d->files, &d->fetch);
+    source_into(d->files, &d->fetch);
 }
 
 static void driver_start(driver *d) {
@@ -150,9 +151,9 @@ static void driver_start(driver *d) {
 }
 
 static void driver_close(driver *d) {
-    CHECK(dlp_files_close(d->files) == DLP_ERR_BUSY);
+    CHECK(dlp_source_close(d->files) == DLP_ERR_BUSY);
     d->fetch.workers.worker_exit(d->fetch.workers.worker_user, 0, d->state);
-    CHECK(dlp_files_close(d->files) == DLP_OK);
+    CHECK(dlp_source_close(d->files) == DLP_OK);
 }
 
 static int driver_submit(driver *d, uint64_t i) {
@@ -689,10 +690,10 @@ static int run_pipe(driver *d, run *how, dlp_error *err) {
     dlp_batch *b;
     int rc, rows = 0, wrong = 0;
     memset(err, 0, sizeof *err);
-    dlp_files_wire(d->files, &desc.fetch);
     if (how->processes) desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
     desc.fetch.fetcher = how->fetcher;
     desc.fetch.in_flight = how->fetcher ? 8 : 0;
+    source_own(&desc, d->files);
     rc = dlp_loader_open(&p, &desc, err);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return -1;
@@ -723,7 +724,7 @@ static void check_pipe(int threads, int workers, int fetcher) {
     CHECK(err.code == DLP_ERR_CALLBACK && err.errnum == ENOENT && err.has_item &&
           err.index == 100 && strstr(err.message, paths[100]));
     write_file(paths[100], 100, sizes[100]);
-    CHECK(dlp_files_close(d.files) == DLP_OK);
+    CHECK(dlp_source_close(d.files) == DLP_OK);
     CHECK(count_fds() == before);
 }
 
@@ -750,7 +751,7 @@ static void files__worker_processes__killed_and_right(void) {
         driver_open(&d, &desc);
         CHECK(run_pipe(&d, &how, &err) == 2 * FILES);
         CHECK(err.code == 0 && how.kills == 1);
-        CHECK(dlp_files_close(d.files) == DLP_OK);
+        CHECK(dlp_source_close(d.files) == DLP_OK);
         CHECK(count_fds() == before);
     }
 }
@@ -758,7 +759,7 @@ static void files__worker_processes__killed_and_right(void) {
 /* ---- descs ---- */
 
 static void check_refused(dlp_files_desc desc, const char *field) {
-    dlp_files *f = NULL;
+    dlp_source *f = NULL;
     dlp_error err;
     CHECK(dlp_files_open(&f, &desc, &err) == DLP_ERR_ARG && f == NULL);
     CHECK(strcmp(err.field, field) == 0 && strstr(err.message, field) != NULL);
@@ -770,7 +771,7 @@ static void files__bad_descs__name_the_field(void) {
         .n_items = FILES, .paths = (const char *const *)paths, .fields = &ragged, .n_fields = 1};
     dlp_field field = ragged;
     dlp_files_desc desc = good;
-    dlp_files *f = NULL;
+    dlp_source *f = NULL;
     desc.n_items = 0;
     check_refused(desc, "n_items");
     desc = good, desc.paths = NULL;
@@ -796,10 +797,10 @@ static void files__bad_descs__name_the_field(void) {
     check_refused(desc, "fields[0]");
     CHECK(dlp_files_open(NULL, &good, NULL) == DLP_ERR_ARG);
     CHECK(dlp_files_open(&f, NULL, NULL) == DLP_ERR_ARG);
-    CHECK(dlp_files_close(NULL) == DLP_OK);
+    CHECK(dlp_source_close(NULL) == DLP_OK);
     CHECK(dlp_files_open(&f, &good, NULL) == DLP_OK);
     CHECK(dlp_files_worker_bytes(f) > 16 * DLP_FILES_ROOM);
-    CHECK(dlp_files_close(f) == DLP_OK);
+    CHECK(dlp_source_close(f) == DLP_OK);
 }
 
 int main(void) {

@@ -6,6 +6,7 @@
 
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
+#include "../../rig/sources.h"
 
 static void make(const char *path) { /* and the directories before it; its bytes are its path */
     char dir[200];
@@ -201,7 +202,7 @@ static void folder__loader__bytes_and_labels(void) {
                                        {.name = "label", .dtype = DLP_U32}};
     dlp_loader_desc d = {.batch_size = 3, .num_workers = 2, .shuffle = 1};
     dlp_folder *f;
-    dlp_files *files = NULL;
+    dlp_source *files = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     int wrong = 0, rows = 0;
@@ -219,7 +220,7 @@ static void folder__loader__bytes_and_labels(void) {
                          .max_bytes = 100,
                          .user = f};
     CHECK(dlp_files_open(&files, &fd, NULL) == DLP_OK);
-    dlp_files_wire(files, &d.fetch);
+    d.source = files;
     d.sampler.function_id = f->id;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
     for (; p && dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
@@ -229,7 +230,7 @@ static void folder__loader__bytes_and_labels(void) {
             wrong += strstr(f->paths[b->index[i]], x) == NULL;
         }
     CHECK(wrong == 0 && rows == 20);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_files_close(files) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(files) == DLP_OK);
     dlp_folder_close(f);
 }
 

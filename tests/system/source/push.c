@@ -97,7 +97,7 @@ static void callback_around__sees_each_item_unless_known(void) {
                   NULL) == DLP_OK);
         u = producer(r.push, 0);
         CHECK(push_all(u, 0, 500, 1) == DLP_OK);
-        dlp_push_wire(r.push, &d.dataset, &d.fetch.workers);
+        source_items(dlp_push_source(r.push), &d.dataset, &d.fetch.workers);
         around.fetch = d.dataset.fetch;
         around.user = d.dataset.user;
         around.calls = 0;
@@ -119,14 +119,14 @@ static void fields_of_all_sizes__each_whole(void) {
                                         {"c", DLP_U32, 1, {3}, 0, 0},
                                         {"d", DLP_F32, 1, {7}, 0, 0}};
     for (int workers = 0; workers < 2; workers++) {
-        dlp_push_loader_desc desc = {
+        push_loader desc = {
             .push = {.fields = fields, .n_fields = 4, .capacity = 512, .writers = 1},
             .loader = {.batch_size = 40, .num_workers = workers}};
         rig r = {NULL, NULL};
         dlp_pusher *u;
         dlp_batch *batch = NULL;
         uint64_t n = 0;
-        CHECK(dlp_push_loader_open(&r.pipe, &r.push, &desc, NULL) == DLP_OK);
+        CHECK(push_loader_open(&r.pipe, &r.push, &desc, NULL) == DLP_OK);
         u = producer(r.push, 0);
         for (uint32_t i = 0; i < 400; i++) {
             uint8_t a = (uint8_t)i;
@@ -173,7 +173,7 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
     uint64_t due = 0;
     CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
                         NULL) == DLP_OK);
-    dlp_push_wire(s, &d.dataset, &unused);
+    source_items(dlp_push_source(s), &d.dataset, &unused);
     CHECK(dlp_push_close(s) == DLP_OK);
     d.dataset.fields = FIELDS;
     d.dataset.n_fields = 1;
@@ -193,20 +193,20 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
 
 /* Two pipes cannot read one push; one after the other can. Ranks cannot either. */
 static void second_pipe__while_one_reads__refused(void) {
-    dlp_push_loader_desc two = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
-                                .loader = {.batch_size = 2, .sampler.world_size = 2}};
+    push_loader two = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
+                       .loader = {.batch_size = 2, .sampler.world_size = 2}};
     dlp_loader_desc d = {.batch_size = 1, .batch.last = DLP_LAST_PARTIAL};
     dlp_push *s = NULL;
     dlp_pusher *u;
     dlp_pipe *p[3] = {NULL};
     dlp_batch *b = NULL;
     dlp_error err = {0};
-    CHECK(dlp_push_loader_open(&p[0], &s, &two, &err) == DLP_ERR_ARG && p[0] == NULL);
+    CHECK(push_loader_open(&p[0], &s, &two, &err) == DLP_ERR_ARG && p[0] == NULL);
     CHECK(strcmp(err.field, "sampler.world_size") == 0);
     CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
                         NULL) == DLP_OK);
     u = producer(s, 1);
-    dlp_push_wire(s, &d.dataset, &d.fetch.workers);
+    source_items(dlp_push_source(s), &d.dataset, &d.fetch.workers);
     for (int i = 0; i < 3; i++) {
         if (i == 2) CHECK(dlp_pipe_close(p[1]) == DLP_OK && dlp_pipe_close(p[0]) == DLP_OK);
         CHECK(dlp_loader_open(&p[i], &d, NULL) == DLP_OK);
@@ -372,7 +372,7 @@ static void waiting__pipe_is_closed__producer_is_told(void) {
         dlp_pipe_release(r.pipe, b);
         CHECK(dlp_pipe_close(r.pipe) == DLP_OK);
         CHECK(pthread_join(t, NULL) == 0 && w.rc == DLP_STOPPED && w.pushed >= 4);
-        dlp_push_wire(r.push, &again.dataset, &again.fetch.workers);
+        source_items(dlp_push_source(r.push), &again.dataset, &again.fetch.workers);
         CHECK(dlp_loader_open(&r.pipe, &again, NULL) == DLP_OK);
         CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
         next[1] = (uint32_t) * (const uint64_t *)b->fields[0].data + 1;
@@ -525,8 +525,8 @@ static void descs__wrong__named(void) {
     const dlp_field ragged = {.name = "a", .dtype = DLP_U8, .ndim = 1, .shape = {3}, .ragged = 1};
     const dlp_field large = {.name = "a", .dtype = DLP_U8, .ndim = 2, .shape = {1024, 1024}};
     const dlp_field none = {.name = "a", .dtype = DLP_U8, .ndim = 1};
-    dlp_push_loader_desc d = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
-                              .loader = {.batch_size = 4, .num_workers = 2}};
+    push_loader d = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
+                     .loader = {.batch_size = 4, .num_workers = 2}};
     dlp_pipe *p = NULL;
     dlp_push *s = NULL;
     dlp_error err = {0};
@@ -540,9 +540,9 @@ static void descs__wrong__named(void) {
     refused_desc((dlp_push_desc){.fields = &large, .n_fields = 1}, "fields", "bytes");
     refused_desc((dlp_push_desc){.fields = &none, .n_fields = 1}, "fields", "shape");
     refused_desc((dlp_push_desc){.fields = NULL, .n_fields = 1}, "fields", "given");
+    d.loader.num_workers = 1;
     d.loader.epochs = 2;
-    CHECK(dlp_push_loader_open(&p, &s, &d, &err) == DLP_ERR_ARG &&
-          strcmp(err.field, "epochs") == 0);
+    CHECK(push_loader_open(&p, &s, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "epochs") == 0);
     CHECK(p == NULL && s == NULL);
     CHECK(dlp_push_close(NULL) == DLP_OK);
     dlp_pusher_close(NULL);
@@ -559,7 +559,7 @@ static void by_hand__not_one_reader__refused(void) {
         dlp_loader_desc d = {.batch_size = 4, .num_workers = how == 0 ? 2 : 1};
         CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
                             NULL) == DLP_OK);
-        dlp_push_wire(s, &d.dataset, &d.fetch.workers);
+        source_items(dlp_push_source(s), &d.dataset, &d.fetch.workers);
         if (how == 1) d.fetch.workers.workers_max = 3;
         if (how == 2) d.fetch.workers.placement = DLP_PLACE_PROCESSES;
         if (how == 3) d.fetch.fetcher = DLP_FETCH_THREADS;
@@ -745,16 +745,15 @@ static void lane__damaged_in_a_run__those_before_come(void) {
 
 /* Where such rows are left out, after their tries, the stream ends there. */
 static void lane__damaged_rows_left_out__ends(void) {
-    dlp_push_loader_desc d = {
-        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
-        .loader = {.batch_size = 1,
-                   .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
+    push_loader d = {.push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
+                     .loader = {.batch_size = 1,
+                                .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
     rig r = {NULL, NULL};
     dlp_pusher *u;
     dlp_batch *b = NULL;
     dlp_error err = {0};
     int rc = DLP_OK;
-    CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, &err) == DLP_OK);
+    CHECK(push_loader_open(&r.pipe, &r.push, &d, &err) == DLP_OK);
     u = producer(r.push, 3);
     CHECK(push_one(u, 0, 0) == DLP_OK && push_one(u, 1, 0) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK && b->count == 1);
@@ -770,13 +769,13 @@ static void lane__damaged_rows_left_out__ends(void) {
 
 /* Tried again only later, while another row is asked for: it is an error still. */
 static void lane__damaged_and_tried_later__an_error(void) {
-    dlp_push_loader_desc d = {
+    push_loader d = {
         .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
         .loader = {.batch_size = 2, .fetch.workers = {.retries = 1, .retry_backoff_ms = 10}}};
     rig r = {NULL, NULL};
     dlp_pusher *u;
     dlp_batch *b = NULL;
-    CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
+    CHECK(push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
     u = producer(r.push, 3);
     CHECK(push_one(u, 0, 0) == DLP_OK);
     inside_pusher_tx(u)->lane.lane->tail += 1000;

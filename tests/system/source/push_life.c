@@ -331,12 +331,12 @@ static int explains(dlp_pipe *p, const char *words) {
 }
 
 static rig begin_heard(uint32_t writers, uint32_t lost_ms, int workers, heard *h) {
-    dlp_push_loader_desc d = {
+    push_loader d = {
         .push = {.fields = FIELDS, .n_fields = 2, .writers = writers, .lost_ms = lost_ms},
         .loader = {.batch_size = 4, .num_workers = workers, .pipe = {.log = hear, .log_user = h}}};
     rig r = {NULL, NULL};
     pthread_mutex_init(&h->lock, NULL);
-    CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
+    CHECK(push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
     return r;
 }
 
@@ -414,14 +414,13 @@ static void writers__one_lives_or_none_came__waits(void) {
 
 /* Rows that fail are left out: the stream ends there. */
 static void writers__all_gone_and_rows_left_out__ends(void) {
-    dlp_push_loader_desc d = {
-        .push = {.fields = FIELDS, .n_fields = 2, .writers = 1, .lost_ms = 50},
-        .loader = {.batch_size = 4,
-                   .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
+    push_loader d = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1, .lost_ms = 50},
+                     .loader = {.batch_size = 4,
+                                .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
     rig r = {NULL, NULL};
     dlp_batch *b = NULL;
     int rc = DLP_OK;
-    CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
+    CHECK(push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
     lose(&r, KILLED);
     for (int i = 0; i < 3 && (rc = dlp_pipe_next_timeout(r.pipe, &b, SOON_MS)) == DLP_OK; i++)
         dlp_pipe_release(r.pipe, b);
@@ -440,7 +439,7 @@ static dlp_pipe *failing(dlp_push *push, int workers) {
     dlp_dataset data = {0};
     dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = workers}};
     dlp_pipe *p = NULL;
-    dlp_push_wire(push, &data, &fetch.workers);
+    source_items(dlp_push_source(push), &data, &fetch.workers);
     CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
     inside_add_sampler(p, &(dlp_sampler_desc){0});
     inside_add_fetch(p, &fetch);

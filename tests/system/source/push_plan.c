@@ -1,6 +1,7 @@
 /* Items that are pushed, with a stage behind them that may ask for them again: where they are kept
    stands in the plan, and nothing is allocated once the pipe runs. */
 #include "../../rig/pipe_life.h"
+#include "../../rig/sources.h"
 
 enum { BATCH = 8, AHEAD = 3, ITEMS = 500, RECORD = 8 + 8 + 8 }; /* a mark, a word, 5 bytes */
 enum { NO_MAP, ITEM_MAP, BATCH_MAP, IDEMPOTENT_BATCH_MAP, KINDS };
@@ -25,7 +26,7 @@ static int batch_map_fails(void *user, dlp_batch *b, void *state) {
 static int wire(rig *r, int kind, int workers, dlp_push *push, dlp_pipe **p) {
     int rc;
     rig_default(r);
-    dlp_push_wire(push, &r->dataset, &r->fetch.workers);
+    source_items(dlp_push_source(push), &r->dataset, &r->fetch.workers);
     r->fetch.workers.num_workers = workers;
     r->pipe.prefetch_factor = AHEAD;
     r->batch.batch_size = BATCH;
@@ -136,13 +137,13 @@ static void by_hand__not_as_wired__told(void) {
                         NULL) == DLP_OK);
     CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = push}, NULL) == DLP_OK);
     rig_default(&r);
-    dlp_push_wire(push, &r.dataset, &r.fetch.workers);
+    source_items(dlp_push_source(push), &r.dataset, &r.fetch.workers);
     r.dataset.reader = NULL;
     r.fetch.workers.num_workers = 1;
     r.has_item_map = 1;
     CHECK(rig_start(&r, &p) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
-    CHECK(strstr(dlp_pipe_error(p)->message, "dlp_push_wire") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "the push's source") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     dlp_pusher_close(u);
     CHECK(dlp_push_close(push) == DLP_OK);

@@ -5,6 +5,7 @@
 
 #include "../../rig/check.h"
 #include "../../rig/inside.h"
+#include "../../rig/sources.h"
 
 enum { CORES = 8, LANES = 200, ROOM = 4 };
 
@@ -96,14 +97,14 @@ static void *push_late(void *arg) {
 /* The reader, which waits for the ends of 99 producers, of whom n are there. */
 static void reader__as_many_as_are_attached(void) {
     for (int n = CORES - 2; n < CORES; n++) {
-        dlp_push_loader_desc d = {.push = {.fields = FIELDS, .n_fields = 1, .writers = 99},
-                                  .loader = {.batch_size = 1}};
+        push_loader d = {.push = {.fields = FIELDS, .n_fields = 1, .writers = 99},
+                         .loader = {.batch_size = 1}};
         dlp_pusher *all[CORES];
         dlp_push *push = NULL;
         dlp_pipe *p = NULL;
         dlp_batch *b = NULL;
         pthread_t thread;
-        CHECK(dlp_push_loader_open(&p, &push, &d, NULL) == DLP_OK);
+        CHECK(push_loader_open(&p, &push, &d, NULL) == DLP_OK);
         for (int i = 0; i < n; i++) all[i] = attached(push);
         pthread_create(&thread, NULL, push_late, all[0]);
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);

@@ -7,6 +7,7 @@
 #include "../../../dlpipe_shm.h"
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
+#include "../../rig/sources.h"
 
 enum { SHARDS = 5, MOST = 3000 };
 
@@ -103,8 +104,8 @@ static int batch_is(const dlp_tokens_info *info, const dlp_batch *b) {
     return ok;
 }
 
-static dlp_tokens *must_open(const dlp_tokens_desc *desc) {
-    dlp_tokens *t = NULL;
+static dlp_source *must_open(const dlp_tokens_desc *desc) {
+    dlp_source *t = NULL;
     dlp_error err;
     int rc = dlp_tokens_open(&t, desc, &err);
     if (rc != DLP_OK) printf("%s: %s\n", dlp_code_name(rc), err.message);
@@ -113,13 +114,13 @@ static dlp_tokens *must_open(const dlp_tokens_desc *desc) {
 }
 
 /* All batches are right, and each item comes once an epoch. */
-static void check_pipe(const dlp_tokens_loader_desc *desc) {
-    dlp_tokens *t = NULL;
+static void check_pipe(const tokens_loader *desc) {
+    dlp_source *t = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     dlp_error err = {0};
     uint64_t rows = 0, sum = 0, wrong = 0;
-    int rc = dlp_tokens_loader_open(&p, &t, desc, &err);
+    int rc = tokens_loader_open(&p, &t, desc, &err);
     const dlp_tokens_info *info;
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) {
@@ -135,8 +136,8 @@ static void check_pipe(const dlp_tokens_loader_desc *desc) {
     }
     CHECK(rc == DLP_END && wrong == 0);
     CHECK(rows == info->n_items && sum == rows * (rows - 1) / 2);
-    CHECK(dlp_tokens_close(t) == DLP_ERR_BUSY);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_ERR_BUSY);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(t) == DLP_OK);
 }
 
 static void tokens__every_format__is_the_plain_loop(void) {
@@ -150,7 +151,7 @@ static void tokens__every_format__is_the_plain_loop(void) {
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         make_shards(kinds[k].header, kinds[k].wide);
         for (int i = 0; i < 16; i++) {
-            dlp_tokens_loader_desc d = {
+            tokens_loader d = {
                 .tokens = {.paths = shard_paths,
                            .n_paths = SHARDS,
                            .format = kinds[k].format,
@@ -169,7 +170,7 @@ static void tokens__every_format__is_the_plain_loop(void) {
 
 static void tokens__counts__windows_do_not_cross_shards(void) {
     const dlp_tokens_info *info;
-    dlp_tokens *t;
+    dlp_source *t;
     dlp_tokens_desc d = {.paths = shard_paths, .n_paths = SHARDS, .length = 100};
     static const uint64_t windows[SHARDS] = {9, 0, 24, 0, 12}, left[SHARDS] = {99, 0, 99, 17, 33};
     uint64_t first = 0;
@@ -186,30 +187,30 @@ static void tokens__counts__windows_do_not_cross_shards(void) {
               shard->header_bytes == 1024 && strcmp(shard->path, shard_paths[s]) == 0);
         first += windows[s];
     }
-    CHECK(dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_OK);
     d.windows = 5; /* 1, 0, 4, 0, 2 */
     t = must_open(&d);
     info = dlp_tokens_describe(t);
     CHECK(info->n_items == 7 && info->shards[0].left_out == 1000 - 501 &&
           info->shards[2].left_out == 2500 - 2001 && info->shards[4].left_out == 1234 - 1001);
-    CHECK(dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_OK);
     d.windows = 0;
     d.stride = 1000; /* one of 1000 tokens, 3 and 2 */
     t = must_open(&d);
     CHECK(dlp_tokens_describe(t)->n_items == 6);
     CHECK(dlp_tokens_describe(t)->shards[4].left_out == 1234 - 1101);
-    CHECK(dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_OK);
     d.length = 999; /* exactly one window */
     t = must_open(&d);
     CHECK(dlp_tokens_describe(t)->shards[0].items == 1);
     CHECK(dlp_tokens_describe(t)->shards[0].left_out == 0);
-    CHECK(dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_OK);
 }
 
 static void tokens__pattern__in_the_order_of_bytes(void) {
     static const char *const names[] = {"g_B.bin", "g__.bin", "g_a.bin", "g_\xc3\xa4.bin"};
     const uint16_t tokens[16] = {0};
-    dlp_tokens *t = NULL;
+    dlp_source *t = NULL;
     dlp_error err;
     char pattern[200];
     dlp_tokens_desc d = {.pattern = pattern, .length = 4};
@@ -219,7 +220,7 @@ static void tokens__pattern__in_the_order_of_bytes(void) {
     CHECK(dlp_tokens_describe(t)->n_shards == 4);
     for (int i = 0; i < 4; i++)
         CHECK(strstr(dlp_tokens_describe(t)->shards[i].path, names[i]) != NULL);
-    CHECK(dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_OK);
     snprintf(pattern, sizeof pattern, "%s/none_*", rig_dir);
     CHECK(dlp_tokens_open(&t, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "pattern") == 0);
     CHECK(rig_says(&err, (const char *const[]){"none_*", "no file matches", ""}));
@@ -228,7 +229,7 @@ static void tokens__pattern__in_the_order_of_bytes(void) {
 /* ---- what is refused ---- */
 
 static void refused(const dlp_tokens_desc *d, int code, const char *const *words) {
-    dlp_tokens *t = NULL;
+    dlp_source *t = NULL;
     dlp_error err = {0};
     int before = rig_fds(), rc = dlp_tokens_open(&t, d, &err);
     if (rc != code) printf("%s: %s\n", dlp_code_name(rc), err.message);
@@ -306,7 +307,7 @@ static void tokens__magic_of_another_format__is_refused(void) {
         for (int format = DLP_TOKENS_AUTO; format <= DLP_TOKENS_U32; format++) {
             const char *const path = in_rig("other");
             dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .format = format, .length = 10};
-            dlp_tokens *t;
+            dlp_source *t;
             if (format == DLP_TOKENS_LLMC) continue; /* has a magic of its own */
             make_shard(b, all[0], 100, 128, 0);
             memcpy(b, kinds[k].magic, kinds[k].bytes);
@@ -314,11 +315,11 @@ static void tokens__magic_of_another_format__is_refused(void) {
             refused(&d, DLP_ERR_CORRUPT,
                     (const char *const[]){"other", "byte 0", kinds[k].words, "insist", ""});
             d.insist = 1;
-            CHECK((t = must_open(&d)) != NULL && dlp_tokens_close(t) == DLP_OK);
+            CHECK((t = must_open(&d)) != NULL && dlp_source_close(t) == DLP_OK);
             d.insist = 0;
             if (format < DLP_TOKENS_U16) continue;
             d.header_bytes = 128;
-            CHECK((t = must_open(&d)) != NULL && dlp_tokens_close(t) == DLP_OK);
+            CHECK((t = must_open(&d)) != NULL && dlp_source_close(t) == DLP_OK);
         }
 }
 
@@ -352,7 +353,7 @@ static void warned_of(int what, int format, uint64_t header, const char *words) 
     static uint8_t b[4096];
     char told[1000] = "", good[200];
     const char *paths[] = {good, in_rig("doubtful")};
-    dlp_tokens_loader_desc d = {
+    tokens_loader d = {
         .tokens = {.paths = paths, .n_paths = 2, .format = format, .header_bytes = header},
         .loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = told}}};
     contents(format == DLP_TOKENS_U32 ? TOKENS32 : TOKENS16, b + header);
@@ -362,19 +363,19 @@ static void warned_of(int what, int format, uint64_t header, const char *words) 
     d.tokens.length = 10;
     for (int insist = 0; insist < 2; insist++)
         for (int reads = 0; reads < 2; reads++) {
-            dlp_tokens *t = NULL;
+            dlp_source *t = NULL;
             dlp_pipe *p = NULL;
             int wanted = words != NULL && !insist;
             d.tokens.insist = insist;
             d.tokens.reads = reads;
             told[0] = 0;
-            CHECK(dlp_tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
+            CHECK(tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
             CHECK((dlp_tokens_describe(t)->warning != NULL) == wanted && (told[0] != 0) == wanted);
             if ((told[0] != 0) != wanted || (wanted && !strstr(told, words)))
                 printf("contents %d as format %d: %s", what, format, told[0] ? told : "nothing\n");
             if (wanted)
                 CHECK(strstr(told, words) && strstr(told, "doubtful") && strlen(told) < 160);
-            CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+            CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(t) == DLP_OK);
         }
 }
 
@@ -402,15 +403,16 @@ static void tokens__wired_by_hand__warns_all_the_same(void) {
     const char *path = in_rig("text");
     dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .length = 10};
     dlp_loader_desc loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = told}};
-    dlp_tokens *t;
+    dlp_source *t;
     dlp_pipe *p = NULL;
     contents(TEXT, b);
     rig_write("text", b, sizeof b);
     if ((t = must_open(&d)) == NULL) return;
-    dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
+    source_items(t, &loader.dataset, &loader.fetch.workers);
+    loader.sampler.function_id = t->id;
     CHECK(dlp_loader_open(&p, &loader, NULL) == DLP_OK);
     CHECK(strstr(told, "text") != NULL && dlp_pipe_warning(p, 0) != NULL);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(t) == DLP_OK);
 }
 
 static void tokens__shards_that_differ__are_refused(void) {
@@ -458,7 +460,7 @@ static void tokens__descs_out_of_range__name_their_field(void) {
     d.stride = UINT64_C(1) << 48;
     refused(&d, DLP_ERR_ARG, (const char *const[]){"not one item", ""});
     CHECK(dlp_tokens_open(NULL, &good, NULL) == DLP_ERR_ARG);
-    CHECK(dlp_tokens_close(NULL) == DLP_OK);
+    CHECK(dlp_source_close(NULL) == DLP_OK);
 }
 
 static void cannot_be_read(void) {
@@ -484,34 +486,34 @@ static void tokens__unreadable__is_refused(void) {
 }
 
 static void tokens__loader_that_fails__leaves_nothing(void) {
-    dlp_tokens_loader_desc d = {.tokens = {.paths = shard_paths, .n_paths = SHARDS, .length = 10}};
-    dlp_tokens *t = NULL;
+    tokens_loader d = {.tokens = {.paths = shard_paths, .n_paths = SHARDS, .length = 10}};
+    dlp_source *t = NULL;
     dlp_pipe *p = NULL;
     dlp_error err;
     int before = rig_fds();
     make_shards(1024, 0);
-    CHECK(dlp_tokens_loader_open(&p, &t, &d, &err) == DLP_ERR_ARG);
+    CHECK(tokens_loader_open(&p, &t, &d, &err) == DLP_ERR_ARG);
     CHECK(strcmp(err.field, "batch_size") == 0 && p == NULL && t == NULL && rig_fds() == before);
     d.loader.batch_size = UINT32_MAX;
-    CHECK(dlp_tokens_loader_open(&p, &t, &d, &err) == DLP_ERR_ARG && rig_fds() == before);
-    CHECK(dlp_tokens_loader_open(&p, NULL, &d, &err) == DLP_ERR_ARG);
-    CHECK(strcmp(err.field, "tokens") == 0);
+    CHECK(tokens_loader_open(&p, &t, &d, &err) == DLP_ERR_ARG && rig_fds() == before);
+    CHECK(dlp_tokens_open(NULL, &d.tokens, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "out") == 0);
 }
 
 /* ---- a shard that is cut while a pipe runs ---- */
 
 static void cut_shard(int reads, int placement) {
-    dlp_tokens_loader_desc d = {
+    tokens_loader d = {
         .tokens = {.paths = shard_paths, .n_paths = SHARDS, .length = 100, .reads = reads},
         .loader = {
             .batch_size = 4, .num_workers = placement, .fetch.workers = {.placement = placement}}};
     const struct timespec ticks = {0, 30 * 1000000};
-    dlp_tokens *t = NULL;
+    dlp_source *t = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     int rc;
     make_shards(1024, 0);
-    CHECK(dlp_tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
+    CHECK(tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
     if (p == NULL) return;
     CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     CHECK(truncate(shard_paths[2], reads ? 1024 + 200 * 20 : 0) == 0);
@@ -525,7 +527,7 @@ static void cut_shard(int reads, int placement) {
     else /* workers may be a few windows into it: a worker process that is killed is told, too */
         CHECK(rig_says(dlp_pipe_error(p),
                        (const char *const[]){"shard_2.bin", "was cut to 0 bytes", "6024", ""}));
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(t) == DLP_OK);
 }
 
 static void tokens__cut_since_it_was_opened__is_an_error_that_names_it(void) {
@@ -535,39 +537,38 @@ static void tokens__cut_since_it_was_opened__is_an_error_that_names_it(void) {
 
 /* ---- order, ranks, states ---- */
 
-static const dlp_tokens_loader_desc shuffled = {
+static const tokens_loader shuffled = {
     .tokens = {.paths = shard_paths, .n_paths = SHARDS, .length = 20},
     .loader = {.batch_size = 8, .shuffle = 1, .seed = 9, .epochs = 2}};
 
 static void tokens__shuffle__is_over_all_shards(void) {
     dlp_permutation order;
-    dlp_tokens *t = NULL;
+    dlp_source *t = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     uint64_t wrong = 0;
     make_shards(1024, 0);
-    CHECK(dlp_tokens_loader_open(&p, &t, &shuffled, NULL) == DLP_OK);
+    CHECK(tokens_loader_open(&p, &t, &shuffled, NULL) == DLP_OK);
     for (int rc; (rc = dlp_pipe_next(p, &b)) == DLP_OK; dlp_pipe_release(p, b)) {
         dlp_permutation_init(&order, dlp_tokens_describe(t)->n_items, 9, b->epoch);
         for (uint32_t i = 0; i < b->count; i++)
             wrong += b->index[i] != dlp_permutation_at(&order, b->position + i);
         wrong += !batch_is(dlp_tokens_describe(t), b);
     }
-    CHECK(wrong == 0 && dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+    CHECK(wrong == 0 && dlp_pipe_close(p) == DLP_OK && dlp_source_close(t) == DLP_OK);
 }
 
 /* Hash of the batches [from, to) of a run as `world` ranks see them, and the state behind each. */
-static uint64_t run(const dlp_tokens_loader_desc *from, uint32_t world, int batches,
-                    dlp_state *state) {
+static uint64_t run(const tokens_loader *from, uint32_t world, int batches, dlp_state *state) {
     dlp_pipe *p[4] = {NULL};
-    dlp_tokens *t[4] = {NULL};
+    dlp_source *t[4] = {NULL};
     uint64_t hash = 7;
     for (uint32_t r = 0; r < world; r++) {
-        dlp_tokens_loader_desc d = *from;
+        tokens_loader d = *from;
         d.loader.sampler.rank = r;
         d.loader.sampler.world_size = world;
         d.loader.num_workers = (int32_t)world - 1;
-        CHECK(dlp_tokens_loader_open(&p[r], &t[r], &d, NULL) == DLP_OK);
+        CHECK(tokens_loader_open(&p[r], &t[r], &d, NULL) == DLP_OK);
         if (p[r] == NULL) return 0;
     }
     for (int rc = DLP_OK; rc == DLP_OK && batches != 0; batches--)
@@ -582,13 +583,13 @@ static uint64_t run(const dlp_tokens_loader_desc *from, uint32_t world, int batc
             dlp_pipe_release(p[r], b);
         }
     for (uint32_t r = 0; r < world; r++)
-        CHECK(dlp_pipe_close(p[r]) == DLP_OK && dlp_tokens_close(t[r]) == DLP_OK);
+        CHECK(dlp_pipe_close(p[r]) == DLP_OK && dlp_source_close(t[r]) == DLP_OK);
     return hash;
 }
 
 static void tokens__resume__with_other_ranks(void) {
     dlp_state state;
-    dlp_tokens_loader_desc d = shuffled;
+    tokens_loader d = shuffled;
     uint64_t whole[5], head;
     make_shards(1024, 0);
     whole[1] = run(&d, 1, -1, NULL);
@@ -600,12 +601,12 @@ static void tokens__resume__with_other_ranks(void) {
     CHECK(whole[1] == whole[2] && whole[2] == whole[4] && whole[1] != head);
 }
 
-static void resume_refused(dlp_tokens_loader_desc d, const dlp_state *state, const char *field) {
-    dlp_tokens *t = NULL;
+static void resume_refused(tokens_loader d, const dlp_state *state, const char *field) {
+    dlp_source *t = NULL;
     dlp_pipe *p = NULL;
     dlp_error err = {0};
     d.loader.pipe.resume = state;
-    CHECK(dlp_tokens_loader_open(&p, &t, &d, &err) == DLP_ERR_RESUME);
+    CHECK(tokens_loader_open(&p, &t, &d, &err) == DLP_ERR_RESUME);
     CHECK(strncmp(err.field, field, strlen(field)) == 0 && p == NULL && t == NULL);
 }
 
@@ -613,7 +614,7 @@ static void tokens__state_of_other_shards__is_refused(void) {
     static uint8_t bytes[1024 + 2 * MOST];
     static const char *other[SHARDS];
     dlp_state state;
-    dlp_tokens_loader_desc d = shuffled;
+    tokens_loader d = shuffled;
     make_shards(1024, 0);
     run(&d, 1, 3, &state);
     d.tokens.widen = 1; /* is the same data */
@@ -663,16 +664,15 @@ enum { BIG = 16 << 20, WINDOW = 4 * 4096 - 1 };
 static int read_ahead(const char *path, int shuffle, int ahead, uint64_t items, uint64_t later,
                       int wanted) {
     dlp_tokens_desc desc = {.paths = &path, .n_paths = 1, .length = WINDOW, .read_ahead = ahead};
-    dlp_tokens *t = must_open(&desc);
+    dlp_source *t = must_open(&desc);
     dlp_dataset dataset = {0};
     dlp_workers_desc workers = {0};
-    dlp_sampler_desc sampler = {0};
     dlp_permutation order;
     static uint16_t row[WINDOW + 1];
     void *data[1] = {row};
     const struct timespec wait = {0, 300 * 1000000};
     int there = 0;
-    dlp_tokens_wire(t, &dataset, &workers, &sampler);
+    source_items(t, &dataset, &workers);
     dlp_permutation_init(&order, dataset.n_items, 1, 0);
     if (!evict(path, BIG)) there = -1;
     for (uint64_t i = 0; i < items && there == 0; i++) {
@@ -688,7 +688,7 @@ static int read_ahead(const char *path, int shuffle, int ahead, uint64_t items, 
             there += is_in_memory(path, index * WINDOW * 2, WINDOW * 2);
         }
     }
-    CHECK(dlp_tokens_close(t) == DLP_OK);
+    CHECK(dlp_source_close(t) == DLP_OK);
     return there;
 }
 

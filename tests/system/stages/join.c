@@ -484,6 +484,8 @@ static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
     memset(&d, 0, sizeof d);
     memset(joins, 0, sizeof joins);
     fetch_desc(s, 0, &ds[0], &d.fetch);
+    d.dataset = ds[0];
+    d.fetch.dataset = NULL;
     for (int i = 1; i < s->n; i++) {
         fetch_desc(s, i, &ds[i], &joins[i - 1].fetch);
         joins[i - 1].how = s->of[i].mixed ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
@@ -544,6 +546,8 @@ static void join__of_a_loader__refused_with_names(void) {
     memset(&join, 0, sizeof join);
     fetch_desc(&s, 0, &ds[0], &d.fetch);
     fetch_desc(&s, 1, &ds[1], &join.fetch);
+    d.dataset = ds[0];
+    d.fetch.dataset = NULL;
     d.batch_size = 4;
     d.n_joins = 1;
     CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "joins") == 0);
@@ -551,7 +555,7 @@ static void join__of_a_loader__refused_with_names(void) {
     d.n_joins = UINT32_MAX;
     CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_joins") == 0);
     d.n_joins = 1;
-    ds[0].filter = 1;                                      /* needs: parts */
+    d.dataset.filter = 1;                                  /* needs: parts */
     CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_GRAPH); /* needs: parts */
     CHECK(strcmp(err.stage, "labels") == 0);               /* needs: parts */
 }

@@ -32,6 +32,7 @@ static void *count_mmap(void *at, size_t n, int prot, int flags, int fd, off_t o
 
 #include "../../rig/join_rig.h"
 #include "../../rig/shm_rig.h"
+#include "../../rig/sources.h"
 
 /* ---- whose bytes ---- */
 
@@ -309,7 +310,7 @@ static void join_hostile__files_joined__bytes_of_each(void) {
         dlp_fetch_desc fetch;
         dlp_join_desc join;
         dlp_dataset ds;
-        dlp_files *files;
+        dlp_source *files;
         dlp_batch *b;
         dlp_pipe *p;
         setup s;
@@ -318,7 +319,7 @@ static void join_hostile__files_joined__bytes_of_each(void) {
         setup_zip(&s, 1, 9);
         memset(&join, 0, sizeof join);
         CHECK(dlp_files_open(&files, &d, NULL) == DLP_OK);
-        dlp_files_wire(files, &join.fetch);
+        source_into(files, &join.fetch);
         join.fetch.workers.num_workers = 1 + k % 2;
         CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
         inside_add_sampler(p, &sampler);
@@ -339,7 +340,7 @@ static void join_hostile__files_joined__bytes_of_each(void) {
         }
         CHECK(rc == DLP_END && rows == 9);
         dlp_pipe_close(p);
-        dlp_files_close(files);
+        dlp_source_close(files);
     }
     for (int i = 0; i < 9; i++) remove(path[i]);
     remove(dir);

@@ -17,6 +17,7 @@ static inline void atomics_hook(int kind, const void *at) { death_here(kind, at)
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/digest.h"
+#include "../../rig/sources.h"
 
 #define ITEMS 203u
 #define RAW 48
@@ -598,7 +599,7 @@ static dlp_error nobody_writes(dlp_push *push) {
     dlp_pipe *p;
     CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
     inside_add_sampler(p, &sampler);
-    if (push != NULL) dlp_push_wire(push, &ds, &fetch.workers);
+    if (push != NULL) source_items(dlp_push_source(push), &ds, &fetch.workers);
     if (push == NULL) ds.filter = 1;                 /* needs: parts */
     if (push == NULL) inside_add_expand(p, &expand); /* needs: parts */
     inside_add_fetch(p, &fetch);

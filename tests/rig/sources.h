@@ -1,0 +1,100 @@
+/* What tests of sources share: a source in descs that a test then changes, and a source that is
+   opened together with the pipe of it. */
+#ifndef SOURCES_H
+#define SOURCES_H
+
+/* Enter a source into the desc of a fetch. */
+static inline void source_into(const dlp_source *s, dlp_fetch_desc *to) {
+    const dlp_fetch_desc was = *to;
+    *to = s->fetch;
+    to->workers = was.workers;
+    to->workers.worker_init = s->fetch.workers.worker_init;
+    to->workers.worker_exit = s->fetch.workers.worker_exit;
+    to->workers.worker_user = s->fetch.workers.worker_user;
+    to->workers.tell = s->fetch.workers.tell;
+    if (was.in_flight != 0) to->in_flight = was.in_flight;
+}
+
+/* A loader of a copy of a source, with the fetcher that the loader's desc has. Returns the copy. */
+static inline dlp_source *source_own(dlp_loader_desc *d, const dlp_source *s) {
+    static dlp_source all[16];
+    static unsigned turn;
+    dlp_source *own = &all[turn++ % 16];
+    *own = *s;
+    own->fetch.fetcher = d->fetch.fetcher;
+    own->fetch.in_flight = d->fetch.in_flight;
+    d->fetch.fetcher = d->fetch.in_flight = 0;
+    d->source = own;
+    return own;
+}
+
+/* Enter a source that fetches one item after the other into a dataset and workers. */
+static inline void source_items(const dlp_source *s, dlp_dataset *dataset, dlp_workers_desc *w) {
+    dlp_fetch_desc fetch = {.workers = *w};
+    const dlp_dataset was = *dataset;
+    source_into(s, &fetch);
+    *dataset = *fetch.dataset;
+    dataset->filter = was.filter;
+    if (was.open_end != 0) dataset->open_end = was.open_end;
+    *w = fetch.workers;
+}
+
+/* Open a pipe of a source that is open; after a failure the source is closed, too. */
+static inline int source_pipe(dlp_pipe **out, dlp_source **made, dlp_source *s,
+                              const dlp_loader_desc *desc, dlp_error *err) {
+    dlp_loader_desc loader = *desc;
+    int rc;
+    loader.source = s;
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_source_close(s);
+        return rc;
+    }
+    *made = s;
+    return DLP_OK;
+}
+
+typedef struct tokens_loader {
+    dlp_tokens_desc tokens;
+    dlp_loader_desc loader;
+} tokens_loader;
+
+static inline int tokens_loader_open(dlp_pipe **out, dlp_source **made, const tokens_loader *d,
+                                     dlp_error *err) {
+    dlp_source *s = NULL;
+    const int rc = dlp_tokens_open(&s, &d->tokens, err);
+    return rc != DLP_OK ? rc : source_pipe(out, made, s, &d->loader, err);
+}
+
+typedef struct arrays_loader {
+    dlp_arrays_desc arrays;
+    dlp_loader_desc loader;
+} arrays_loader;
+
+static inline int arrays_loader_open(dlp_pipe **out, dlp_source **made, const arrays_loader *d,
+                                     dlp_error *err) {
+    dlp_source *s = NULL;
+    const int rc = dlp_arrays_open(&s, &d->arrays, err);
+    return rc != DLP_OK ? rc : source_pipe(out, made, s, &d->loader, err);
+}
+
+typedef struct push_loader {
+    dlp_push_desc push;
+    dlp_loader_desc loader;
+} push_loader;
+
+static inline int push_loader_open(dlp_pipe **out, dlp_push **made, const push_loader *d,
+                                   dlp_error *err) {
+    dlp_loader_desc loader = d->loader;
+    dlp_push *s = NULL;
+    int rc = dlp_push_open(&s, &d->push, err);
+    if (rc != DLP_OK) return rc;
+    loader.source = dlp_push_source(s);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_push_close(s);
+        return rc;
+    }
+    *made = s;
+    return DLP_OK;
+}
+
+#endif
