@@ -10934,7 +10934,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
                        "leave it out with dataset.open_end, whose end the consumer alone sees");
 }
 
@@ -22645,7 +22645,7 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     const bool expands = x->d.expand != NULL;
     const uint32_t before = x->of_inputs.n, after = x->of_items.n;
-    char first[16], second[16], window[24] = "";
+    char first[24], second[24], window[24] = "";
     if (x->d.window > 0) snprintf(window, sizeof window, ", window %" PRIu32, x->d.window);
     snprintf(text, size, "%s%s%s%s%s%s",
              dlpi_filters_what(before == 0 && !expands ? 1 : before, first, sizeof first),
@@ -23433,7 +23433,6 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
-    DLPI_UNUSED(st);
     dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
     if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
@@ -23445,7 +23444,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
-    dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
+    dlpi_within(p, st->name, "unordered", p->d.unordered, 0, 0, "0 with a split stage");
     return p->err.code;
 }
 

@@ -1061,19 +1061,19 @@ class node {
     node(table *t, std::size_t at) noexcept : t_(t), at_(at) {}
     dlp_node *operator->() const noexcept;
     dlp_node &desc() const noexcept { return *operator->(); }
-    node &workers(int n, int placement = DLP_PLACE_THREADS) {
+    node workers(int n, int placement = DLP_PLACE_THREADS) {
         desc().workers.num_workers = n;
         desc().workers.placement = placement;
         return *this;
     }
-    node &capacity(std::uint32_t n) {
+    node capacity(std::uint32_t n) {
         desc().queue.capacity = n;
         return *this;
     }
     // make(int worker) makes in each worker what the callables of the node have as state<T>().
-    template <class F> node &worker_state(F &&make);
+    template <class F> node worker_state(F &&make);
     // The nodes from which records come, if that is not the node before.
-    node &from(std::vector<std::string> names);
+    node from(std::vector<std::string> names);
 
   private:
     table *t_;
@@ -1135,14 +1135,12 @@ class table {
         if (of < 2) append(fields);
         return n;
     }
-    // A source of the library, as its wire leaves this desc. The desc is copied.
-    node fetch(std::string_view name, const dlp_fetch_desc &source) {
+    // A source of the library, such as dlp_files_open gives. It is borrowed until the pipe is gone.
+    node fetch(std::string_view name, const dlp_source *source) {
         node n = add(name, DLP_FETCH);
-        dlp_fetch_desc *of = keep(dlp_fetch_desc(source));
-        n->fetch.source = of;
-        if (source.dataset == nullptr) return n; // open says so
-        of->dataset = keep(dlp_dataset(*source.dataset));
-        append(described(*source.dataset));
+        n->fetch.source = source;
+        if (source == nullptr || source->fetch.dataset == nullptr) return n; // open says so
+        append(described(*source->fetch.dataset));
         return n;
     }
     // f(dlpipe::expansion) makes 0..max_out items of one. fields: of the items; {}: the input's.
@@ -1341,12 +1339,12 @@ class table {
 
 inline dlp_node *node::operator->() const noexcept { return &t_->nodes_[at_]; }
 
-template <class F> node &node::worker_state(F &&make) {
+template <class F> node node::worker_state(F &&make) {
     detail::set_worker_state(desc().workers, t_->kept_, t_->init_, std::forward<F>(make));
     return *this;
 }
 
-inline node &node::from(std::vector<std::string> names) {
+inline node node::from(std::vector<std::string> names) {
     const std::vector<std::string> &kept = *t_->keep(std::move(names));
     std::vector<const char *> at;
     for (const std::string &name : kept) at.push_back(name.c_str());

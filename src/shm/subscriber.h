@@ -196,6 +196,7 @@ static const dlpi_sharing_ops dlpi_share_ops = {
 
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
+    const dlpi_stage *of = p->sink_stage ? p->sink_stage : p->lender_stage;
     const char *bad = p->sink_stage     ? "a transfer stage: a device's memory can't be shared"
                       : p->lender_stage ? "a split stage: its views can't be shared"
                       : p->d.unordered  ? "unordered: a shared pipe delivers in order"
@@ -209,16 +210,15 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
     if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
-        return dlpi_shm_fail(
-            p, DLP_ERR_ARG, "shm.serve_only",
-            "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.serve_only",
+                             "DLP_SHARE_ONE needs serve_only = 1: this process can subscribe");
     if (bad != NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", "shm.share", "shm.share must be 0 with %s", bad);
+        return dlpi_refuse(p, DLP_ERR_ARG, of != NULL ? of->name : "", "shm.share",
+                           "shm.share must be 0 with %s", bad);
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
-            return dlpi_shm_fail(
-                p, DLP_ERR_ARG, "shm.share",
-                "shm.share needs workers in each stage: an inline one runs in next only");
+            return dlpi_refuse(p, DLP_ERR_ARG, p->work[i]->name, "shm.share",
+                               "shm.share needs workers in each stage: this one is inline");
     p->sampler->w.num_workers = 1;
     p->sharing = &dlpi_share_ops;
     p->others = 1;

@@ -192,6 +192,6 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
                        "leave it out with dataset.open_end, whose end the consumer alone sees");
 }

@@ -258,7 +258,7 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     const bool expands = x->d.expand != NULL;
     const uint32_t before = x->of_inputs.n, after = x->of_items.n;
-    char first[16], second[16], window[24] = "";
+    char first[24], second[24], window[24] = "";
     if (x->d.window > 0) snprintf(window, sizeof window, ", window %" PRIu32, x->d.window);
     snprintf(text, size, "%s%s%s%s%s%s",
              dlpi_filters_what(before == 0 && !expands ? 1 : before, first, sizeof first),

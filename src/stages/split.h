@@ -508,7 +508,6 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
-    DLPI_UNUSED(st);
     dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
     if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
@@ -520,7 +519,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
-    dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
+    dlpi_within(p, st->name, "unordered", p->d.unordered, 0, 0, "0 with a split stage");
     return p->err.code;
 }
 

@@ -89,7 +89,8 @@ typedef struct wiring {
     dlp_batch_desc batch;
 } wiring;
 
-static wiring now_; /* whom callbacks work for */
+static wiring now_;   /* whom callbacks work for */
+static int by_nodes_; /* 1: a filter is a node of its own, not a fetch that skips */
 
 static inline int has(int kind) { return (int)(now_.kinds >> kind & 1); }
 static inline uint32_t width(void) { return has(SPLIT) ? CHUNK : 1; }
@@ -172,7 +173,7 @@ static int fetch_item(void *user, dlp_item *it) {
         memcpy(&word, (const char *)it->part->data + 8 * it->part->item, sizeof word);
         if (word != id) return dlp_fail(it->call, 6, "another item's part");
     }
-    if (is_filtered(id)) return DLP_SKIP;
+    if (!by_nodes_ && is_filtered(id)) return DLP_SKIP;
     write_item(it, id);
     return 0;
 }
@@ -608,9 +609,9 @@ static void add_all(wiring *w) {
         if (has(k)) kinds_[k].add(w);
 }
 
-/* Open and start now_, of which kinds, order, workers and processes are given. Returns a code, and
-   then *err says why. */
-static int wire(const dlp_state *resume, dlp_error *err) {
+/* Fill in the descs of now_, of which kinds, order, workers and processes are given. Returns a
+   code, and then *err says why. */
+static int prepare(const dlp_state *resume, dlp_error *err) {
     wiring *w = &now_, of = now_;
     int rc = DLP_OK;
     memset(w, 0, sizeof *w);
@@ -624,6 +625,13 @@ static int wire(const dlp_state *resume, dlp_error *err) {
     memset(err, 0, sizeof *err);
     for (int k = 0; k < KINDS && rc == DLP_OK; k++)
         if (has(k) && kinds_[k].set) rc = kinds_[k].set(w, err);
+    return rc;
+}
+
+/* The same, and start it: a pipe of stages. */
+static inline int wire(const dlp_state *resume, dlp_error *err) {
+    wiring *w = &now_;
+    int rc = prepare(resume, err);
     if (rc == DLP_OK) rc = inside_pipe_open(&w->p, &w->pipe, err);
     if (rc != DLP_OK) return rc;
     add_all(w);

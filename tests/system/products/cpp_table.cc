@@ -329,24 +329,19 @@ static int write_in_c(void *, dlp_item *it) {
 }
 
 static void fetch__a_source__its_items() {
+    dlp_field f = dlp_field();
+    dlp_dataset ds = dlp_dataset();
+    dlp_source source = dlp_source();
+    f.name = "x";
+    f.dtype = DLP_U32;
+    ds.n_items = 20;
+    ds.fields = &f;
+    ds.n_fields = 1;
+    ds.fetch = write_in_c;
+    source.fetch.dataset = &ds;
     dlpipe::table t;
-    {
-        dlp_field f = dlp_field();
-        dlp_dataset ds = dlp_dataset();
-        dlp_fetch_desc source = dlp_fetch_desc();
-        static const char name[] = "x";
-        static dlp_field kept;
-        f.name = name;
-        f.dtype = DLP_U32;
-        kept = f;
-        ds.n_items = 20;
-        ds.fields = &kept;
-        ds.n_fields = 1;
-        ds.fetch = write_in_c;
-        source.dataset = &ds;
-        t.list("items");
-        t.fetch("read", source); // both descs are copied
-    }
+    t.list("items");
+    t.fetch("read", &source);
     t.map("more", [](dlpipe::item it) { it.field<std::uint32_t>("x")[0] += 1; });
     t.batch("batch", BATCH);
     const values got = drained(t.open());

@@ -53,6 +53,7 @@ static dlp_plan made_up(void) {
     dlp_plan plan = {.total_bytes = 5 << 20, .slots = 4, .slot_bytes = 1 << 20, .n_stages = 8};
     memcpy(plan.stages, stages, sizeof stages);
     link_of(&plan, -1, 7, DLP_LINK_SPSC, 1, 1, 4);
+    link_of(&plan, -1, 7, DLP_LINK_MPSC, 2, 1, 5);
     link_of(&plan, 7, 5, DLP_LINK_CLAIM, 1, 4, 40);
     link_of(&plan, 7, 4, DLP_LINK_CLAIM, 1, 1, 3);
     link_of(&plan, 4, 3, DLP_LINK_MPSC, 1, 1, 1);
