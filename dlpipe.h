@@ -90,13 +90,13 @@
    >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
    >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack
-   >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-outs
-   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
-   >>impl-kinds >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped
-   >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push
-   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict
-   >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found >>impl-reads
+   >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join
+   >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -1742,7 +1742,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
     KIND(GUARD, 11, dlpi_guard_ops) \
     KIND(JOIN, 16, dlpi_join_ops) \
-    KIND(OUT, 17, dlpi_out_ops)
+    KIND(PUSH, 17, dlpi_push_ops) \
+    KIND(OUT, 18, dlpi_out_ops)
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -3881,6 +3882,14 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
    NEWEST     waits for room                            finding a lane full, skips to its last
                                                         `keep` items, and counts what it left
 
+   Makers       In a table of nodes (>>graph) expand, filter, pack and window may stand behind a
+                push. Its own thread then reads it. It copies each record into a cell of the
+                makers' inputs, and their workers make items of it. If a worker is killed, another
+                one makes them again. Records wait in the lanes while no cell is free. A full batch
+                never waits for a later record. An error of the push itself is treated as on_error
+                of the makers says.
+   Lengths      dlp_pusher_lengths says how many rows the ragged fields of the next item have.
+
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
    order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
    (each rank has producers of its own), and an item that was pushed and then lost with this process
@@ -3891,7 +3900,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
 typedef struct dlp_push_desc {
-    const dlp_field *fields; /* [n_fields] required, none of them ragged; copied */
+    const dlp_field *fields; /* [n_fields] required; copied. A record has room for the most rows of
+                                a ragged field; dlp_pusher_lengths says how many an item has */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
@@ -3965,17 +3975,23 @@ typedef struct dlp_pusher_desc {
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
-/* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
-   DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the
-   end;
-   DLP_ERR_CORRUPT. */
+/* Push an item. data: [n_fields] its bytes, of a ragged field its rows; copied. timeout_ms: 0 or
+   DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE,
+   or DLP_NOWAIT); DLP_STOPPED: the pipe is closed or has an error, or its process is gone;
+   DLP_ERR_STATE: after the end; DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
 /* The same without a copy: data: [n_fields] where each field is to be written, undefined bytes
    before; it comes with commit. A second begin without a commit begins the same item again. */
 DLPDEF int dlp_pusher_begin(dlp_pusher *pusher, void **data, int timeout_ms);
 DLPDEF int dlp_pusher_commit(dlp_pusher *pusher);
+
+/* Say how many rows the ragged fields of the next item have, which push or commit makes visible.
+   Without this call they have none.
+   length: [n_fields] as dlp_item.length; copied. Lengths of other fields are not read - returns
+   DLP_OK; DLP_ERR_LENGTH (above shape[0] of the field); DLP_ERR_ARG (no field is ragged) - the
+   producer's thread; does not wait. */
+DLPDEF int dlp_pusher_lengths(dlp_pusher *pusher, const uint64_t *length);
 
 /* Say that the stream of this producer has ended. Returns as push. */
 DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
@@ -4005,11 +4021,12 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
-     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, or the list
-     DLP_FILTER     keeps an item or leaves it out             after the first fetch
-     DLP_PACK       packs documents into rows (>>pack)         after the first fetch
+     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, a push, or
+                                                               the list
+     DLP_FILTER     keeps an item or leaves it out             after the first fetch, or a push
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
-     DLP_MAP        changes an item, or adds fields            after the first fetch
+     DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
                     changes a batch                            after the batch
      DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
      DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch
@@ -4026,8 +4043,14 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
+   Push      Records are one stream, in the order in which they arrive. Each has a number, its
+             index. With makers directly behind the push, one thread reads it into cells of their
+             inputs. The push node may then name a CPU and a stack for that thread, and no more. A
+             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
+             behind an expand or a filter shuffles its items.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
-             data. Workers and queues change neither the order nor the states.
+             data, and behind a push from the order of arrival. Workers and queues change neither
+             the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. A field that ends in a map is in no later row.
@@ -4035,7 +4058,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. Makers in a
              row are one stage. It has the name of the expand or pack, or else of the first filter.
              Errors of the fetch before them name this stage, too. The stage with the name of that
-             fetch only copies items into rows.
+             fetch only copies items into rows. Behind a push the stage that copies is "copy".
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
@@ -8573,10 +8596,9 @@ typedef struct dlpi_reader {
     dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
     uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
-                        rows of t, that nobody has had; how many. From there on the callback has
-                        them */
-    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error: nothing more is read
-                                                      by it. Any of its threads */
+                        rows of t, that nobody has had; how many. The callback has the others */
+    bool (*more)(void *user);                      /* one is there: fetch has it at once */
+    void (*failed)(void *user, const dlp_pipe *p); /* by any thread: the pipe has an error */
 } dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -15949,10 +15971,11 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     l = dlpi_link_add(s, out, &n, -1, sampler);
     l->capacity = s->n_slots;
     l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
-    for (uint32_t i = 0; i < s->n_stages; i++) { /* of cells of their own */
+    for (int32_t i = 0, from = sampler; i < (int32_t)s->n_stages; i++) { /* of cells of their own */
         if (s->stages[i].work < (int32_t)s->n_work) continue;
-        l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
-        l->kind = DLP_LINK_CLAIM;
+        l = dlpi_link_add(s, out, &n, from, i);
+        l->kind = dlpi_link_in_order(s, i) ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
+        if (l->kind == DLP_LINK_SPSC) from = i;
         l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
         l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
@@ -16077,7 +16100,8 @@ struct dlpi_table {
     uint32_t n, at;         /* at: the row that is being added */
     const dlp_pipe_desc *d; /* of the run */
     const dlp_node *load;   /* NULL: no row loads parts */
-    const dlp_node *waits;  /* the first fetch, until the row behind it has made its stage */
+    const dlp_node *waits;  /* the first fetch, or a push, until the row behind it has made its
+                               stage */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
     uint32_t n_ending; /* fields that end there */
@@ -16343,6 +16367,44 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
     f->dataset.fields = st->fields;
     return rc;
+}
+
+/* ---- what is read on, as a push is: by the one worker of a stage ---- */
+
+/* What a reader says of those who write: in a record of the stage that reads. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
+
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+
+/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
+    const char *words = "0 or 1: what is read on has one worker";
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
+    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
+                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
+                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
+    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
+                "0 or 1: what is read on comes once");
+    return p->err.code;
+}
+
+/* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
+   false if the words of the region are not whole. */
+static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
+}
+
+/* Who writes what is read wants a core, too. */
+static void dlpi_reader_live(dlp_pipe *p, const dlp_dataset *d) {
+    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
+    p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
 }
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
@@ -17020,6 +17082,7 @@ typedef struct dlpi_found_row {
 } dlpi_found_row;
 
 struct dlpi_found;
+struct dlpi_arrivals;
 
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
@@ -17040,6 +17103,7 @@ typedef struct dlpi_found {
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
+    struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
@@ -17136,6 +17200,66 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
     dlpi_found_unlist(q, c, true);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-arrivals   INPUTS THAT ARRIVE
+   Behind a push an input is a record, and nobody knows when the next one comes. The scheduler gives
+   free cells to the reader of the push, one stage with one thread, in the order of the stream's
+   list. The reader waits for records, copies those that are at hand into the next cell, as many as
+   one cell may have, and opens the cell. From there on the cell is as any other one: a worker that
+   dies leaves the records where they are, and the next worker makes items of them again.
+
+   A record keeps its number, the order in which it was read. That is the input's index and its
+   ordinal. A cell of no record says that the stream has ended. A record that cannot be read makes
+   its cell FAILED.
+
+   label  atomic    written by             read by (partner)
+   Q4     wanted    scheduler: cells that  the reader, who then has the cell and its number in
+                    it has given           `cells`, until Q1 says OPEN, LOADED or FAILED
+
+   Why a place of `cells` is not written before it is read. A cell is given again only after it was
+   taken off the stream's list, and that is after the reader has opened it. So at most n cells are
+   with the reader, and the place of the first of them is still its own. */
+
+typedef struct dlpi_arrivals {
+    uint64_t wanted; /* Q4 */
+    uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
+    uint32_t n;
+    const dlpi_stage *st; /* the reader's */
+    uint8_t pad[DLPI_LINE];
+    uint64_t taken, records; /* the reader's: cells, and records, so far */
+    bool over;               /* the reader's: it has said that the stream has ended */
+} dlpi_arrivals;
+
+/* Scheduler: let the reader have cell c, which is closed, for as many records as its run has. */
+static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64_t ticket) {
+    dlpi_claim_done(&dlpi_input_at(p, c)->state, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 */
+    a->cells[a->wanted % a->n] = c;
+    dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
+}
+
+/* Scheduler: cell c, the first of stream x that was not known, has arrived: what is in it? */
+static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
+    u->run = dlpi_input_at(p, c)->run;
+    u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
+}
+
+/* Scheduler: the stream ends before the first cell that is not known. No cell after it comes. */
+static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
+    while (x->known != DLPI_FOUND_NONE) {
+        const uint32_t c = x->known;
+        x->known = q->use[c].next;
+        dlpi_found_pass(q, x, c);
+    }
+    x->epoch++;
+    x->next = 0;
+}
+
+/* Reader: the cell that it is to fill next; n_cells: there is none. */
+static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
+    if (a->over || a->taken == dlpi_credit_seen(&a->wanted)) return a->n; /* Q4 <- Q4, B1 */
+    return (uint32_t)a->cells[a->taken % a->n];
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -17257,7 +17381,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
 /* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
    whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps) return q->each;
+    if (q->plan.steps || q->arrivals != NULL) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
@@ -17587,6 +17711,8 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
     const dlpi_input *cell = dlpi_input_at(p, c);
+    if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
+    if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
     while (u->learned < made)
@@ -17801,6 +17927,10 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->next = 0;
     }
     dlpi_input_reset(cell, u->epoch, run);
+    if (q->arrivals != NULL) {
+        dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
+        return;
+    }
     for (uint32_t k = 0; k < run; k++)
         dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
     cell->index = dlpi_input_indices(cell)[0];
@@ -17847,7 +17977,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
+    if (fresh > 0)
+        dlpi_wake_stage(p, q->arrivals != NULL ? q->arrivals->st : p->source_stage, DLPI_ANY,
+                        fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -17904,7 +18036,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
         *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
     else
         dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
+    if (*rows > 0 || f->in_epoch > 0 || q->arrivals != NULL) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
@@ -17914,7 +18046,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
+    if (there && q->plan.steps == 0 && q->arrivals == NULL) there = dlpi_found_batch(p, 1, &n);
     return dlpi_inputs_there(p, there);
 }
 
@@ -18219,6 +18351,7 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
+    if (q->arrivals != NULL) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
@@ -18358,6 +18491,7 @@ typedef struct dlpi_expand {
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
     uint64_t input_at;                       /* of a cell: what expand reads */
+    uint64_t arrived_at;                     /* of a cell: its records, each of in_bytes */
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
     dlpi_keeps of_inputs, of_items;          /* filters */
     dlp_async async;                         /* inputs are read by it, several at once: reads.h */
@@ -18449,6 +18583,36 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
+/* Place the records that arrive in a cell behind all else that it has. */
+static void dlpi_arrived_place(dlpi_expand *x) {
+    dlpi_found *q = &x->found;
+    if (q->arrivals == NULL) return;
+    x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
+    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->in_bytes));
+}
+
+/* Record k of cell c. */
+static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
+    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->in_bytes;
+}
+
+/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. */
+static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+    const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    if (!x->in.any_ragged) {
+        memcpy(to, from, (size_t)x->in_bytes);
+        return;
+    }
+    memcpy(to, from, x->in.n * 8u);
+    for (uint32_t f = 0; f < x->in.n; f++) {
+        const dlpi_field *d = &x->in.at[f];
+        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+        const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
+        memcpy(to + x->in_at[f], from + x->in_at[f], (size_t)(d->row_bytes / most * rows));
+    }
+}
+
 typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
     void *data[DLP_MAX_FIELDS];
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
@@ -18538,9 +18702,10 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 }
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
-   over the item: nobody may look at the item after this. Returns 0, or the code. */
-DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                                  dlpi_expand_item *by) {
+   over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
+   so that one that is made again is what it was. Returns 0, or the code. */
+DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                                  uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     dlp_item given;
     int rc = 0;
@@ -18549,6 +18714,10 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
         dlpi_expand_point(in, to, &x->in, x->in_at, by);
+    } else if (x->found.arrivals != NULL) {
+        memset(by->none, 0, sizeof by->none);
+        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+        dlpi_arrived_copy(w->p, x, c, to);
     } else {
         dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
         if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
@@ -19341,30 +19510,9 @@ static void dlpi_fit_live(dlpi_pack *k) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
-/* What a reader says of those who write: in the fetch stage's record of its own. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-} dlpi_reader_words;
-
-enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
-
-/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
-static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
-    const char *words = "0 or 1: what is read on has one worker";
-    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
-    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
-                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
-    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
-                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
-                "0 or 1: what is read on comes once");
-    return p->err.code;
-}
-
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    int rc = dlpi_reader_wired(st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    const bool reads = dlpi_reader_wired(st->dataset) && st->item == st->dataset->fetch;
+    int rc = reads ? dlpi_reader_alone(p, st) : DLP_OK;
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
@@ -19403,17 +19551,10 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
+    if (p->items.any_ragged) each = dlpi_sum(each, p->items.n * UINT64_C(8));
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_READER_ROWS), DLPI_PLAN_OWN, st->dataset->reader->words,
                    each, p->rows_end != st ? rows : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
-}
-
-/* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
-   false if the words of the region are not whole. */
-static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
-    return words->areas[id].count == 0 ||
-           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
 }
 
 /* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
@@ -19423,11 +19564,8 @@ static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     return r->read(w->st->user, w, t);
 }
 
-/* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_dataset *d = st->dataset;
-    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
-    p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+    dlpi_reader_live(p, st->dataset);
     dlpi_fetch_live(p, st);
 }
 
@@ -19435,7 +19573,7 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_reader_seen, \
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
@@ -20679,6 +20817,136 @@ static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
     }
     return DLP_OK;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push-cells A PUSH BEFORE A MAKER: ITS READER
+   A stage of one thread. It calls what fetch would call without a maker, and has the record written
+   into a cell (>>impl-arrivals). The stage after it makes items of the record. */
+
+/* Have record k of cell c written. Returns 0, DLP_END, DLP_STOPPED, or the code of a failure. */
+static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
+    const dlpi_arrivals *a = w->st->self;
+    dlpi_expand_item by;
+    dlp_item in = {.index = a->records,
+                   .position = a->records,
+                   .worker_state = w->state,
+                   .seed = x->found.plan.seed,
+                   .call = &w->note};
+    dlpi_words_forget(w);
+    DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
+    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->in, x->in_at, &by, false);
+    return x->input.fetch(x->input.user, &in);
+}
+
+/* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
+   the cell's run has. Returns 0, or what came in the place of the first record. */
+static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    dlpi_arrivals *a = w->st->self;
+    uint32_t n = 0;
+    int rc;
+    while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
+        dlpi_input_indices(cell)[n++] = a->records++;
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, x->in_bytes);
+        if (n == cell->run || !x->input.reader->more(x->input.user)) break;
+    }
+    if (n == 0) return rc;
+    cell->run = n;
+    return 0;
+}
+
+/* Say that no record came: the stream has ended, or what came is no record. */
+static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, int rc) {
+    dlpi_arrivals *a = w->st->self;
+    uint32_t low = DLPI_INPUT_LOADED;
+    a->over = rc == DLP_END;
+    cell->run = a->over ? 0 : 1;
+    if (!a->over) {
+        cell->index = dlpi_input_indices(cell)[0] = a->records++;
+        dlpi_input_error(w, cell, dlpi_returned(w, rc));
+        low = DLPI_INPUT_FAILED;
+    }
+    dlpi_claim_done(&cell->state, dlpi_gen_word(ticket, low)); /* Q1 -> Q1, B1 */
+    dlpi_credit_add(&w->p->ctl->source_moves);                 /* Q2 -> Q2 */
+    dlpi_wake_scheduling(w->p);
+}
+
+/* Fill one cell, if the scheduler has given one. */
+static bool dlpi_arrive_step(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    dlpi_arrivals *a = w->st->self;
+    const uint32_t c = dlpi_arrivals_next(a);
+    const uint64_t first = a->records;
+    dlpi_input *cell;
+    uint64_t ticket;
+    int rc;
+    if (c == a->n) return false;
+    cell = dlpi_input_at(p, c);
+    ticket = dlpi_gen(dlpi_claim_owner(&cell->state)); /* Q4 <- Q4: the scheduler's last word */
+    dlpi_clock_in(w);
+    rc = dlpi_arrive_all(w, c, cell);
+    dlpi_clock_out(w, first, 0, (uint32_t)(a->records - first));
+    if (rc == DLP_STOPPED) return true;
+    a->taken++;
+    if (rc != 0) {
+        dlpi_arrive_none(w, cell, ticket, rc);
+        return true;
+    }
+    dlpi_input_offer(p, c, ticket);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+    return true;
+}
+
+/* What its desc may say, and what has no meaning for records that come once. */
+static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE: a maker says the rest"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: what is read on is read once"},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0: a maker says it"},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, "0: this stage waits for producers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: what is read on has one worker"},
+    };
+    const char *once = "0: what is pushed comes once";
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
+                "0 or 1 before a maker: one thread reads what is pushed");
+    dlpi_within(p, "repeat", "epoch_end", p->repeat->epoch_end, 0, 0, once);
+    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
+    if (dlpi_is_shared(p)) dlpi_bad(p, "", "shm.share", "0 with a push", 1);
+    return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
+}
+
+static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_arrivals *a = st->self;
+    a->n = dlpi_found_of(p)->n_cells;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof *a->cells, a->n, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
+}
+
+static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_arrivals *a = st->self;
+    a->st = st;
+    a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
+    dlpi_reader_live(p, &((const dlpi_expand *)p->source_stage->self)->input);
+}
+
+static const dlpi_stage_ops dlpi_push_ops = {
+    .kind = DLP_STAGE_PUSH,
+    .rank = 2,
+    .many = 1,
+    .unit = DLPI_UNIT_CELLS,
+    .workers = 1,
+    .in_order = 1,
+    .self_bytes = sizeof(dlpi_arrivals),
+    .check = dlpi_arrive_check,
+    .layout = dlpi_arrive_layout,
+    .live = dlpi_arrive_live,
+    .step = dlpi_arrive_step,
+    .seen = dlpi_reader_seen,
+    .words = {.slow = "what is pushed has one reader; push fewer and larger items"},
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-outs       OUTS BESIDE THE FIRST
@@ -22444,7 +22712,8 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    for (uint32_t f = 0; f < w->p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    const dlpi_expand *x = w->p->source_stage->self;
+    for (uint32_t f = 0; f < x->out.n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
 
@@ -22524,17 +22793,27 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
+/* The fields of the items that lie in cells: those that the stages after fetch add are not among
+   them. */
+static void dlpi_expand_outs(const dlp_pipe *p, dlpi_expand *x) {
+    x->out = p->items;
+    x->out.n = p->fetch->dataset->n_fields;
+    x->out.any_ragged = 0;
+    for (uint32_t f = 0; f < x->out.n; f++) x->out.any_ragged |= x->out.at[f].f.ragged != 0;
+}
+
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
     if (rc != DLP_OK) return rc;
-    x->out = p->items;
+    dlpi_expand_outs(p, x);
     x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
     x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
     x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
     x->found.most_run = dlpi_expand_run(p, x);
     x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
     x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    dlpi_arrived_place(x);
     if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return dlpi_found_check(p, st);
@@ -22575,7 +22854,8 @@ static void dlpi_making_ask(dlpi_making *m) {
 }
 
 /* Let expand make items of the input that fetch, where there is one, writes after them. */
-static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+static int dlpi_expand_make(dlpi_worker *w, uint32_t c, dlpi_making *m, dlp_item *in,
+                            uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     dlpi_expand_item fields;
@@ -22584,7 +22864,7 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     m->made = m->asked = 0;
     m->wrong = 0;
     m->above = false;
-    rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
+    rc = dlpi_expand_fetch(w, x, c, in, m->input, &fields);
     *in = m->given;
     dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
     m->x = (dlp_expand){.item = in, .call = &w->note};
@@ -22614,10 +22894,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         m.by = x;
         m.cell = to + cell->made * x->one_bytes;
         m.input = to + x->input_at;
-        rc = dlpi_expand_make(w, &m, &in, &items);
+        rc = dlpi_expand_make(w, c, &m, &in, &items);
     } else { /* a filter: the input is the item */
         dlpi_expand_item fields;
-        rc = dlpi_expand_fetch(w, x, &in, to + cell->made * x->one_bytes, &fields);
+        rc = dlpi_expand_fetch(w, x, c, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -22784,6 +23064,8 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
     x->found.d.max_part_bytes = x->in_bytes;
+    x->found.most_run = 1;
+    dlpi_arrived_place(x);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
 }
 
@@ -22868,7 +23150,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
         if (lengths[f] != lengths[0])
             rc = dlpi_say(w, DLP_ERR_LENGTH,
@@ -22878,7 +23160,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
                       lengths[0], k->d.tokens);
-    rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];
@@ -27883,7 +28165,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
    pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
 
    A producer copies the head once, checks it, and computes offsets from the copy. A record is a
-   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes.
+   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes. If a field
+   is ragged, a length of each field stands behind the mark.
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
@@ -27899,7 +28182,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
 #define DLPI_PUSH_VERSION 1u
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
 enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
-enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have lengths of their own; not written yet */
+enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have the lengths of their fields */
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
@@ -27919,8 +28202,9 @@ typedef struct dlpi_push_line { /* in region: of a producer */
 } dlpi_push_line;
 _Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
-typedef struct dlpi_push_fields { /* where each lies in a record */
-    uint32_t n;
+typedef struct dlpi_push_fields {  /* where each lies in a record */
+    uint32_t n, ragged;            /* ragged: a bit for each field that is */
+    uint64_t rows[DLP_MAX_FIELDS]; /* of a ragged field, at most */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
@@ -27942,11 +28226,9 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
                               "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
     if (bytes == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
-    if (f->ragged)
+    if (f->ragged && f->ndim < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                              "field \"%s\" is ragged: what is pushed has one size; push the "
-                              "longest and a length",
-                              f->name);
+                              "field \"%s\" is ragged: ndim must be 1 or more", f->name);
     if (f->ndim < 0 || f->ndim > DLP_MAX_DIMS)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": ndim must be 0..%d",
                               f->name, DLP_MAX_DIMS);
@@ -27965,6 +28247,10 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
     for (const char *c = f->name; *c; c++) at->id = dlpi_absorb(at->id, (uint8_t)*c);
     at->id = dlpi_absorb(dlpi_absorb(at->id, (uint64_t)f->dtype), (uint64_t)f->ndim);
     for (int32_t k = 0; k < f->ndim; k++) at->id = dlpi_absorb(at->id, (uint64_t)f->shape[k]);
+    if (!f->ragged) return DLP_OK;
+    at->ragged |= 1u << i;
+    at->rows[i] = (uint64_t)f->shape[0];
+    at->id = dlpi_absorb(at->id, DLPI_PUSH_RAGGED);
     return DLP_OK;
 }
 
@@ -27976,8 +28262,16 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     at->record = 8; /* the mark */
     if (fields == NULL) return dlpi_push_bad(err, "fields", "given");
     if (n < 1 || n > DLP_MAX_FIELDS) return dlpi_push_bad(err, "n_fields", "1..16");
+    for (uint32_t i = 0; i < n; i++)
+        if (fields[i].ragged) at->record = 8 + n * UINT64_C(8);
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_push_field(at, i, &fields[i], err);
     return rc;
+}
+
+/* Bytes of field f of a record, if it has so many rows. What is above its most rows is not there.
+ */
+static uint64_t dlpi_push_bytes(const dlpi_push_fields *at, uint32_t f, uint64_t rows) {
+    return rows < at->rows[f] ? rows * (at->bytes[f] / at->rows[f]) : at->bytes[f];
 }
 
 /* ---- the file ---- */
@@ -28402,6 +28696,7 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     h.n_fields = at->n;
     h.fields_id = at->id;
     h.full = (uint32_t)d->full;
+    h.flags = at->ragged != 0 ? DLPI_PUSH_RAGGED : 0;
     h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
     h.bundle_at =
         dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
@@ -28526,9 +28821,10 @@ static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
 }
 
 /* Tell observers, and the log, that the reader is alone, or no longer. */
-static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
+static void dlpi_push_tell(const dlp_push *s, const dlpi_worker *w, bool alone, uint32_t last) {
     char text[200];
-    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
+    const dlp_pipe *p = w->p;
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(w->st->id, DLPI_READER_WORDS));
     if (words != NULL) {
         DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
         DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
@@ -28550,14 +28846,14 @@ static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uin
 
 /* See whether a writer lives, after a wait in which a record came, or none. Tells the log when the
    last writer is gone, and when one is back. Returns false if none has lived for lost_ms. */
-static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
+static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) {
     const uint64_t now = dlpi_now_ns();
     uint32_t last = 0;
     bool alone = !came && dlpi_push_alone(s, &last);
     if (alone && s->alone_ns != 0) return now - s->alone_ns < s->lost_ms * 1000000u;
     if (alone == (s->alone_ns != 0)) return true;
     s->alone_ns = alone ? now : 0;
-    dlpi_push_tell(s, p, alone, last);
+    dlpi_push_tell(s, w, alone, last);
     return true;
 }
 
@@ -28569,8 +28865,8 @@ static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
                      &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
-    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w->p, true)
-                : dlpi_push_look_around(s, w->p, false);
+    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w, true)
+                : dlpi_push_look_around(s, w, false);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -28644,17 +28940,18 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
-    const int area = DLPI_OWN(p->fetch->id, DLPI_READER_ROWS);
+    const dlpi_stage *st = it->call->w->st;
+    const int area = DLPI_OWN(st->id, DLPI_READER_ROWS);
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
-    words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
+    words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
-    if (p->rows_end != p->fetch && s->kept == NULL)
+    if (st == p->fetch && p->rows_end != st && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
@@ -28662,9 +28959,16 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     return 0;
 }
 
+/* What a producer says of a length is checked by those that read it. */
 static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    for (uint32_t f = 0; f < s->at.n; f++) {
+        uint64_t bytes = s->at.bytes[f];
+        if ((s->at.ragged >> f & 1) != 0) {
+            memcpy(&it->length[f], item + 8 + f * 8u, 8);
+            bytes = dlpi_push_bytes(&s->at, f, it->length[f]);
+        }
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)bytes);
+    }
 }
 
 /* Where the item of a row is kept. */
@@ -28776,6 +29080,17 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     return row - t->row;
 }
 
+/* Is the next record there, and is it an item? Fetch then has it without a wait. */
+static bool dlpi_push_more(void *user) {
+    dlp_push *s = user;
+    const uint8_t *item = NULL;
+    uint32_t producer = 0;
+    uint64_t mark = 0;
+    if (s->over || s->damaged > 0 || dlpi_push_peek(s, 1, &item, &producer) <= 0) return false;
+    memcpy(&mark, item, 8);
+    return mark == DLPI_PUSH_ITEM;
+}
+
 /* A worker begins: another pipe's, perhaps. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
@@ -28798,8 +29113,12 @@ static void dlpi_push_failed(void *user, const dlp_pipe *p) {
 }
 
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
-static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
-                                             dlpi_push_read, dlpi_push_failed};
+static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
+                                             .fetch = dlpi_push_fetch,
+                                             .writers = dlpi_push_writers,
+                                             .read = dlpi_push_read,
+                                             .more = dlpi_push_more,
+                                             .failed = dlpi_push_failed};
 
 /* The policy, as the queue of a node says it. */
 static int32_t dlpi_push_full(const dlp_push *s) {
@@ -28898,6 +29217,7 @@ struct dlp_pusher {
     bool borrows; /* that pidfd is the push's */
     uint32_t number, full, lanes;
     dlpi_push_crowd crowd;
+    uint64_t length[DLP_MAX_FIELDS]; /* of the next item; of fields that are ragged */
     bool ended;
 };
 
@@ -28951,11 +29271,9 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
                               "the push has version %" PRIu32 ", this program knows version %u",
                               h->version, DLPI_PUSH_VERSION);
-    if (h->magic == DLPI_PUSH_MAGIC && h->flags != 0)
+    if (h->magic == DLPI_PUSH_MAGIC && (h->flags & ~(uint32_t)DLPI_PUSH_RAGGED) != 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
-                              (h->flags & DLPI_PUSH_RAGGED) != 0
-                                  ? "the push has ragged records, which this program does not know"
-                                  : "the push has flags that this program does not know");
+                              "the push has flags that this program does not know");
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
@@ -28984,7 +29302,8 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
         return DLP_OK;
     }
     if ((rc = dlpi_push_layout(&u->at, d->fields, d->n_fields, err)) != DLP_OK) return rc;
-    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id)
+    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id &&
+        (u->at.ragged != 0) == ((h->flags & DLPI_PUSH_RAGGED) != 0))
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                           "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
@@ -29160,6 +29479,10 @@ DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
 
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     memcpy(u->record, &mark, 8);
+    if (DLPI_UNLIKELY(u->at.ragged != 0)) {
+        memcpy((uint8_t *)u->record + 8, u->length, u->at.n * sizeof *u->length);
+        memset(u->length, 0, sizeof u->length);
+    }
     u->record = NULL;
     return dlp_mpsc_commit(&u->tx, 1);
 }
@@ -29170,6 +29493,15 @@ DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_m
     if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
     if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
     return dlpi_pusher_reserve(u, timeout_ms);
+}
+
+DLPDEF int dlp_pusher_lengths(dlp_pusher *u, const uint64_t *length) {
+    if (u == NULL || length == NULL || u->at.ragged == 0) return DLP_ERR_ARG;
+    for (uint32_t f = 0; f < u->at.n; f++)
+        if ((u->at.ragged >> f & 1) != 0 && length[f] > u->at.rows[f]) return DLP_ERR_LENGTH;
+    for (uint32_t f = 0; f < u->at.n; f++)
+        u->length[f] = (u->at.ragged >> f & 1) != 0 ? length[f] : 0;
+    return DLP_OK;
 }
 
 DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
@@ -29189,7 +29521,9 @@ DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_m
     if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
     for (uint32_t f = 0; f < u->at.n; f++) {
         uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
-        if (u->at.bytes[f] == 8)
+        if (DLPI_UNLIKELY((u->at.ragged >> f & 1) != 0))
+            memcpy(to, data[f], (size_t)dlpi_push_bytes(&u->at, f, u->length[f]));
+        else if (u->at.bytes[f] == 8)
             memcpy(to, data[f], 8);
         else
             memcpy(to, data[f], (size_t)u->at.bytes[f]);
@@ -31786,10 +32120,11 @@ static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g)
     return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
-/* What the fetch stage's reader says of those who write; zeros in another stage. */
+/* What the reader of a push says of those who write; zeros in another stage. */
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     dlpi_reader_words words = {0, 0, 0, 0};
     if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof words);
+    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof words);
     return words;
 }
 
@@ -34794,6 +35129,10 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
+    if (t->nodes[0].verb == DLP_PUSH)
+        return dlpi_node_bad(t, node,
+                             "fetches by the number of an item, and pushed items have none; push "
+                             "its fields, or add them in a map");
     if (!t->fetched && t->load == NULL && dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL) {
         t->waits = node;
         return DLP_OK;
@@ -34827,6 +35166,7 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    const bool makes = dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL;
     const int32_t asked = node->queue.full;
     dlp_fetch_desc f;
     int32_t full;
@@ -34836,12 +35176,17 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     full = dlpi_push_full(node->push.source);
     if (asked != 0 && asked != full)
         return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+    if (makes) t->p->node = NULL; /* the stage that reads has the name, and no other one */
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
                                                     .rank = t->d->rank,
                                                     .world_size = t->d->world_size,
                                                     .allow_uneven = t->d->allow_uneven});
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
+    if (makes) {
+        t->waits = node;
+        return DLP_OK;
+    }
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
     f.workers = node->workers;
@@ -35142,8 +35487,14 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                        before->name);
 }
 
+/* True if a push is before these rows. Its own thread reads it. */
+static bool dlpi_makers_pushed(const dlpi_table *t) {
+    return t->waits != NULL && t->waits->verb == DLP_PUSH;
+}
+
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
+    const bool shares = t->waits != NULL && !dlpi_makers_pushed(t);
+    const dlp_node *by = shares ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
     m->workers = dlpi_node_workers(t, by);
     m->capacity = t->waits != NULL ? t->waits->queue.capacity : 0;
@@ -35190,8 +35541,34 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
     return DLP_OK;
 }
 
+/* The push before these rows: add the stage that reads it. */
+static int dlpi_makers_push(dlpi_table *t, dlp_dataset *ds) {
+    const dlp_node *node = t->waits;
+    const char *field = dlpi_run_given(t->d, false);
+    const dlp_source *source = dlp_push_source(node->push.source);
+    dlp_workers_desc w = node->workers;
+    dlpi_stage *st;
+    int rc;
+    if (field != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,
+                           "%s is set, and the items of \"%s\" are pushed: they are one stream, "
+                           "which ends; set 0",
+                           field, node->name);
+    if (t->d->world_size > 1)
+        return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
+                        t->d->world_size);
+    if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
+    *ds = *source->fetch.dataset;
+    ds->open_end = 0;
+    ds->n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
+    t->p->node = node->name;
+    if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
+    return dlpi_added(t->p, st, DLP_OK);
+}
+
 /* The fetch before these rows. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
+    if (dlpi_makers_pushed(t)) return dlpi_makers_push(t, ds);
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
         if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, t->waits->fetch.source, &m->workers);
@@ -35246,7 +35623,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
-    t->p->node = t->waits != NULL ? t->waits->name : "copy";
+    t->p->node = t->waits != NULL && !dlpi_makers_pushed(t) ? t->waits->name : "copy";
     t->fetched = t->copies = true;
     return dlpi_add_fetch(t->p, f);
 }
@@ -35257,8 +35634,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
         return dlpi_node_bad(t, node, "stands after a load node; do its work in that node's load");
     if (t->waits == node - 1 || (t->at == 1 && node->verb == DLP_EXPAND)) return DLP_OK;
     return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, an expand or a filter "
-                         "(an expand also after the list)");
+                         "must stand directly after the first fetch, a push, an expand or a "
+                         "filter (an expand also after the list)");
 }
 
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
@@ -35266,10 +35643,10 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlp_dataset ds = {.n_items = 0};
     dlp_fetch_desc f = {.dataset = &ds};
     dlpi_expand *x;
-    int rc = dlpi_makers_place(t, node);
+    int rc = dlpi_makers_place(t, node), reader;
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
-    if (rc != DLP_OK) return rc;
+    if ((reader = rc) < 0) return rc;
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node,
                              "needs queue.deal DLP_DEAL_RUNS in the list: items of "
@@ -35278,6 +35655,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     x = t->p->stages[rc].self;
     x->of_inputs = m.of_inputs;
     x->of_items = m.of_items;
+    if (dlpi_makers_pushed(t)) x->found.arrivals = t->p->stages[reader].self;
     if (f.fetcher == DLP_FETCH_ASYNC) {
         const uint32_t many = f.in_flight > 0 ? (uint32_t)f.in_flight : 16;
         rc = dlpi_reads_take(t->p, &t->p->stages[rc], &f.async, many);

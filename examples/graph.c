@@ -5,7 +5,7 @@
 
    -n items of the list (20000), -w workers of each node that has some (2), -k reads at once (32),
     -q: no plans, -g: nothing runs, and FILE becomes a picture (SVG) of the last table's plan.
-    TABLE: economic, classic, speeds, zipped, filtered, packed or shards; none: all.
+    TABLE: economic, classic, speeds, zipped, filtered, packed, shards or pushed; none: all.
 
    The checksum is that of all rows in their order. It does not depend on workers or on -k.
    cc -O2 graph.c -lpthread */
@@ -307,12 +307,56 @@ static int shards(const char *name) {
     return run(name, DLP_NODES(nodes));
 }
 
+/* Push all documents, as another program would, and say the end. */
+static void *producer(void *push) {
+    uint16_t text[LONGEST];
+    void *data[] = {text};
+    dlp_pusher *pusher;
+    uint64_t length;
+    int rc = dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, NULL);
+    for (uint64_t i = 0; i < items && rc == DLP_OK; i++) {
+        dlp_item item = {.index = i, .data = data, .length = &length};
+        read_document(NULL, &item);
+        dlp_pusher_lengths(pusher, &length);
+        rc = dlp_pusher_push(pusher, (const void *const *)data, DLP_FOREVER);
+    }
+    if (rc == DLP_OK) dlp_pusher_end(pusher, DLP_FOREVER);
+    dlp_pusher_close(pusher);
+    return NULL;
+}
+
+/* The long ones of the documents that a thread pushes, fitted into rows. */
+static int pushed(const char *name) {
+    const dlp_push_desc desc = {.fields = &tokens, .n_fields = 1, .writers = 1};
+    dlp_push *push;
+    dlp_error err;
+    pthread_t thread;
+    int rc = dlp_push_open(&push, &desc, &err);
+    if (rc != DLP_OK) return said(name, &err);
+    {
+        const dlp_node nodes[] = {
+            {.name = "documents", .verb = DLP_PUSH, .push = {.source = push}},
+            {.name = "long",
+             .verb = DLP_FILTER,
+             .filter = {.keep = is_long},
+             .workers = {.num_workers = workers}},
+            {.name = "rows", .verb = DLP_PACK, .pack = {.tokens = T, .rule = DLP_PACK_FIT}},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
+        if (pthread_create(&thread, NULL, producer, push) != 0) return dlp_push_close(push), 1;
+        rc = run(name, DLP_NODES(nodes));
+    }
+    dlp_push_stop(push); /* after an error the producer waits no longer */
+    pthread_join(thread, NULL);
+    return dlp_push_close(push) != DLP_OK || rc != 0;
+}
+
 static const struct {
     const char *name;
     int (*run)(const char *name);
 } tables[] = {{"economic", economic}, {"classic", classic},   {"speeds", speeds},
               {"zipped", zipped},     {"filtered", filtered}, {"packed", packed_rows},
-              {"shards", shards}};
+              {"shards", shards},
+              {"pushed", pushed}};
 
 /* Run the tables of this name, or all. Returns -1 if there is none, else as run. */
 static int run_named(const char *name) {

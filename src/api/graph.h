@@ -30,11 +30,12 @@
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
-     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, or the list
-     DLP_FILTER     keeps an item or leaves it out             after the first fetch
-     DLP_PACK       packs documents into rows (>>pack)         after the first fetch
+     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, a push, or
+                                                               the list
+     DLP_FILTER     keeps an item or leaves it out             after the first fetch, or a push
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
-     DLP_MAP        changes an item, or adds fields            after the first fetch
+     DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
                     changes a batch                            after the batch
      DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
      DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch
@@ -51,8 +52,14 @@
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
+   Push      Records are one stream, in the order in which they arrive. Each has a number, its
+             index. With makers directly behind the push, one thread reads it into cells of their
+             inputs. The push node may then name a CPU and a stack for that thread, and no more. A
+             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
+             behind an expand or a filter shuffles its items.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
-             data. Workers and queues change neither the order nor the states.
+             data, and behind a push from the order of arrival. Workers and queues change neither
+             the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. A field that ends in a map is in no later row.
@@ -60,7 +67,7 @@
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. Makers in a
              row are one stage. It has the name of the expand or pack, or else of the first filter.
              Errors of the fetch before them name this stage, too. The stage with the name of that
-             fetch only copies items into rows.
+             fetch only copies items into rows. Behind a push the stage that copies is "copy".
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 

@@ -24,7 +24,8 @@
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
     KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */ \
     KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */ \
-    KIND(OUT, 17, dlpi_out_ops)              /* needs: out */
+    KIND(PUSH, 17, dlpi_push_ops)            /* needs: parts */ \
+    KIND(OUT, 18, dlpi_out_ops)              /* needs: out */
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };

@@ -36,6 +36,14 @@
    NEWEST     waits for room                            finding a lane full, skips to its last
                                                         `keep` items, and counts what it left
 
+   Makers       In a table of nodes (>>graph) expand, filter, pack and window may stand behind a
+                push. Its own thread then reads it. It copies each record into a cell of the
+                makers' inputs, and their workers make items of it. If a worker is killed, another
+                one makes them again. Records wait in the lanes while no cell is free. A full batch
+                never waits for a later record. An error of the push itself is treated as on_error
+                of the makers says.
+   Lengths      dlp_pusher_lengths says how many rows the ragged fields of the next item have.
+
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
    order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
    (each rank has producers of its own), and an item that was pushed and then lost with this process
@@ -46,7 +54,8 @@
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
 typedef struct dlp_push_desc {
-    const dlp_field *fields; /* [n_fields] required, none of them ragged; copied */
+    const dlp_field *fields; /* [n_fields] required; copied. A record has room for the most rows of
+                                a ragged field; dlp_pusher_lengths says how many an item has */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
@@ -120,17 +129,23 @@ typedef struct dlp_pusher_desc {
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
-/* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
-   DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the
-   end;
-   DLP_ERR_CORRUPT. */
+/* Push an item. data: [n_fields] its bytes, of a ragged field its rows; copied. timeout_ms: 0 or
+   DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE,
+   or DLP_NOWAIT); DLP_STOPPED: the pipe is closed or has an error, or its process is gone;
+   DLP_ERR_STATE: after the end; DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
 /* The same without a copy: data: [n_fields] where each field is to be written, undefined bytes
    before; it comes with commit. A second begin without a commit begins the same item again. */
 DLPDEF int dlp_pusher_begin(dlp_pusher *pusher, void **data, int timeout_ms);
 DLPDEF int dlp_pusher_commit(dlp_pusher *pusher);
+
+/* Say how many rows the ragged fields of the next item have, which push or commit makes visible.
+   Without this call they have none.
+   length: [n_fields] as dlp_item.length; copied. Lengths of other fields are not read - returns
+   DLP_OK; DLP_ERR_LENGTH (above shape[0] of the field); DLP_ERR_ARG (no field is ragged) - the
+   producer's thread; does not wait. */
+DLPDEF int dlp_pusher_lengths(dlp_pusher *pusher, const uint64_t *length);
 
 /* Say that the stream of this producer has ended. Returns as push. */
 DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);

@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/found, system/inputs/inputs_random, system/shm/shm_runs */
 #include "api/found.h"
-#include "inputs/lists.h"
+#include "inputs/arrivals.h"
 #include "order/found_weights.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
@@ -123,7 +123,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
 /* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
    whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps) return q->each;
+    if (q->plan.steps || q->arrivals != NULL) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
@@ -453,6 +453,8 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
     const dlpi_input *cell = dlpi_input_at(p, c);
+    if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
+    if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
     while (u->learned < made)
@@ -667,6 +669,10 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->next = 0;
     }
     dlpi_input_reset(cell, u->epoch, run);
+    if (q->arrivals != NULL) {
+        dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
+        return;
+    }
     for (uint32_t k = 0; k < run; k++)
         dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
     cell->index = dlpi_input_indices(cell)[0];
@@ -713,7 +719,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
+    if (fresh > 0)
+        dlpi_wake_stage(p, q->arrivals != NULL ? q->arrivals->st : p->source_stage, DLPI_ANY,
+                        fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -770,7 +778,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
         *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
     else
         dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
+    if (*rows > 0 || f->in_epoch > 0 || q->arrivals != NULL) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
@@ -780,7 +788,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
+    if (there && q->plan.steps == 0 && q->arrivals == NULL) there = dlpi_found_batch(p, 1, &n);
     return dlpi_inputs_there(p, there);
 }
 

@@ -24,6 +24,7 @@ typedef struct dlpi_expand {
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
     uint64_t input_at;                       /* of a cell: what expand reads */
+    uint64_t arrived_at;                     /* of a cell: its records, each of in_bytes */
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
     dlpi_keeps of_inputs, of_items;          /* filters */
     dlp_async async;                         /* inputs are read by it, several at once: reads.h */
@@ -115,6 +116,36 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
+/* Place the records that arrive in a cell behind all else that it has. */
+static void dlpi_arrived_place(dlpi_expand *x) {
+    dlpi_found *q = &x->found;
+    if (q->arrivals == NULL) return;
+    x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
+    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->in_bytes));
+}
+
+/* Record k of cell c. */
+static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
+    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->in_bytes;
+}
+
+/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. */
+static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+    const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    if (!x->in.any_ragged) {
+        memcpy(to, from, (size_t)x->in_bytes);
+        return;
+    }
+    memcpy(to, from, x->in.n * 8u);
+    for (uint32_t f = 0; f < x->in.n; f++) {
+        const dlpi_field *d = &x->in.at[f];
+        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+        const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
+        memcpy(to + x->in_at[f], from + x->in_at[f], (size_t)(d->row_bytes / most * rows));
+    }
+}
+
 typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
     void *data[DLP_MAX_FIELDS];
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
@@ -204,9 +235,10 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 }
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
-   over the item: nobody may look at the item after this. Returns 0, or the code. */
-DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                                  dlpi_expand_item *by) {
+   over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
+   so that one that is made again is what it was. Returns 0, or the code. */
+DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                                  uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     dlp_item given;
     int rc = 0;
@@ -215,6 +247,10 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
         dlpi_expand_point(in, to, &x->in, x->in_at, by);
+    } else if (x->found.arrivals != NULL) {
+        memset(by->none, 0, sizeof by->none);
+        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+        dlpi_arrived_copy(w->p, x, c, to);
     } else {
         dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
         if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);

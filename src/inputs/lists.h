@@ -69,6 +69,7 @@ typedef struct dlpi_found_row {
 } dlpi_found_row;
 
 struct dlpi_found;
+struct dlpi_arrivals;
 
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
@@ -89,6 +90,7 @@ typedef struct dlpi_found {
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
+    struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;

@@ -19,6 +19,7 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
+    if (q->arrivals != NULL) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";

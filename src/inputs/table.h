@@ -56,7 +56,8 @@ struct dlpi_table {
     uint32_t n, at;         /* at: the row that is being added */
     const dlp_pipe_desc *d; /* of the run */
     const dlp_node *load;   /* NULL: no row loads parts */
-    const dlp_node *waits;  /* the first fetch, until the row behind it has made its stage */
+    const dlp_node *waits;  /* the first fetch, or a push, until the row behind it has made its
+                               stage */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
     uint32_t n_ending; /* fields that end there */

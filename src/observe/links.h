@@ -81,10 +81,11 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     l = dlpi_link_add(s, out, &n, -1, sampler);
     l->capacity = s->n_slots;
     l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
-    for (uint32_t i = 0; i < s->n_stages; i++) { /* of cells of their own */
+    for (int32_t i = 0, from = sampler; i < (int32_t)s->n_stages; i++) { /* of cells of their own */
         if (s->stages[i].work < (int32_t)s->n_work) continue;
-        l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
-        l->kind = DLP_LINK_CLAIM;
+        l = dlpi_link_add(s, out, &n, from, i);
+        l->kind = dlpi_link_in_order(s, i) ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
+        if (l->kind == DLP_LINK_SPSC) from = i;
         l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
         l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }

@@ -122,6 +122,10 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
+    if (t->nodes[0].verb == DLP_PUSH)
+        return dlpi_node_bad(t, node,
+                             "fetches by the number of an item, and pushed items have none; push "
+                             "its fields, or add them in a map");
     if (!t->fetched && t->load == NULL && dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL) {
         t->waits = node;
         return DLP_OK;
@@ -155,6 +159,7 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    const bool makes = dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL;
     const int32_t asked = node->queue.full;
     dlp_fetch_desc f;
     int32_t full;
@@ -164,12 +169,17 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     full = dlpi_push_full(node->push.source);
     if (asked != 0 && asked != full)
         return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+    if (makes) t->p->node = NULL; /* the stage that reads has the name, and no other one */
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
                                                     .rank = t->d->rank,
                                                     .world_size = t->d->world_size,
                                                     .allow_uneven = t->d->allow_uneven});
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
+    if (makes) {
+        t->waits = node;
+        return DLP_OK;
+    }
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
     f.workers = node->workers;

@@ -143,8 +143,14 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                        before->name);
 }
 
+/* True if a push is before these rows. Its own thread reads it. */
+static bool dlpi_makers_pushed(const dlpi_table *t) {
+    return t->waits != NULL && t->waits->verb == DLP_PUSH;
+}
+
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
+    const bool shares = t->waits != NULL && !dlpi_makers_pushed(t);
+    const dlp_node *by = shares ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
     m->workers = dlpi_node_workers(t, by);
     m->capacity = t->waits != NULL ? t->waits->queue.capacity : 0;
@@ -191,8 +197,34 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
     return DLP_OK;
 }
 
+/* The push before these rows: add the stage that reads it. */
+static int dlpi_makers_push(dlpi_table *t, dlp_dataset *ds) {
+    const dlp_node *node = t->waits;
+    const char *field = dlpi_run_given(t->d, false);
+    const dlp_source *source = dlp_push_source(node->push.source);
+    dlp_workers_desc w = node->workers;
+    dlpi_stage *st;
+    int rc;
+    if (field != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,
+                           "%s is set, and the items of \"%s\" are pushed: they are one stream, "
+                           "which ends; set 0",
+                           field, node->name);
+    if (t->d->world_size > 1)
+        return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
+                        t->d->world_size);
+    if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
+    *ds = *source->fetch.dataset;
+    ds->open_end = 0;
+    ds->n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
+    t->p->node = node->name;
+    if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
+    return dlpi_added(t->p, st, DLP_OK);
+}
+
 /* The fetch before these rows. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
+    if (dlpi_makers_pushed(t)) return dlpi_makers_push(t, ds);
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
         if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, t->waits->fetch.source, &m->workers);
@@ -247,7 +279,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
-    t->p->node = t->waits != NULL ? t->waits->name : "copy";
+    t->p->node = t->waits != NULL && !dlpi_makers_pushed(t) ? t->waits->name : "copy";
     t->fetched = t->copies = true;
     return dlpi_add_fetch(t->p, f);
 }
@@ -258,8 +290,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
         return dlpi_node_bad(t, node, "stands after a load node; do its work in that node's load");
     if (t->waits == node - 1 || (t->at == 1 && node->verb == DLP_EXPAND)) return DLP_OK;
     return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, an expand or a filter "
-                         "(an expand also after the list)");
+                         "must stand directly after the first fetch, a push, an expand or a "
+                         "filter (an expand also after the list)");
 }
 
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
@@ -267,10 +299,10 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlp_dataset ds = {.n_items = 0};
     dlp_fetch_desc f = {.dataset = &ds};
     dlpi_expand *x;
-    int rc = dlpi_makers_place(t, node);
+    int rc = dlpi_makers_place(t, node), reader;
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
-    if (rc != DLP_OK) return rc;
+    if ((reader = rc) < 0) return rc;
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node,
                              "needs queue.deal DLP_DEAL_RUNS in the list: items of "
@@ -279,6 +311,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     x = t->p->stages[rc].self;
     x->of_inputs = m.of_inputs;
     x->of_items = m.of_items;
+    if (dlpi_makers_pushed(t)) x->found.arrivals = t->p->stages[reader].self;
     if (f.fetcher == DLP_FETCH_ASYNC) {
         const uint32_t many = f.in_flight > 0 ? (uint32_t)f.in_flight : 16;
         rc = dlpi_reads_take(t->p, &t->p->stages[rc], &f.async, many);

@@ -193,10 +193,9 @@ typedef struct dlpi_reader {
     dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
     uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
-                        rows of t, that nobody has had; how many. From there on the callback has
-                        them */
-    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error: nothing more is read
-                                                      by it. Any of its threads */
+                        rows of t, that nobody has had; how many. The callback has the others */
+    bool (*more)(void *user);                      /* one is there: fetch has it at once */
+    void (*failed)(void *user, const dlp_pipe *p); /* by any thread: the pipe has an error */
 } dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what

@@ -44,10 +44,11 @@ static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g)
     return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
-/* What the fetch stage's reader says of those who write; zeros in another stage. */
+/* What the reader of a push says of those who write; zeros in another stage. */
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     dlpi_reader_words words = {0, 0, 0, 0};
     if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof words);
+    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof words); /* needs: parts */
     return words;
 }
 

@@ -145,8 +145,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     const dlpi_stage_ops *ops = dlpi_kind_ops(s->kind);
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
     if (s->work < 0) return true;
-    if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
-    if (ops && ((uint32_t)s->work == p->n_work) != (ops->unit == DLPI_UNIT_CELLS)) return false;
+    if (s->work >= DLP_MAX_STAGES || (*works >> s->work & 1) != 0) return false;
+    if (ops && ((uint32_t)s->work >= p->n_work) != (ops->unit == DLPI_UNIT_CELLS)) return false;
     *works |= 1u << s->work;
     if (s->n_workers < 1 || s->n_workers > DLP_MAX_WORKERS || s->first_worker < 0 ||
         (uint32_t)s->first_worker > p->n_workers ||

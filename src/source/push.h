@@ -104,6 +104,7 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     h.n_fields = at->n;
     h.fields_id = at->id;
     h.full = (uint32_t)d->full;
+    h.flags = at->ragged != 0 ? DLPI_PUSH_RAGGED : 0;
     h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
     h.bundle_at =
         dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
@@ -228,9 +229,10 @@ static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
 }
 
 /* Tell observers, and the log, that the reader is alone, or no longer. */
-static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
+static void dlpi_push_tell(const dlp_push *s, const dlpi_worker *w, bool alone, uint32_t last) {
     char text[200];
-    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
+    const dlp_pipe *p = w->p;
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(w->st->id, DLPI_READER_WORDS));
     if (words != NULL) {
         DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
         DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
@@ -252,14 +254,14 @@ static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uin
 
 /* See whether a writer lives, after a wait in which a record came, or none. Tells the log when the
    last writer is gone, and when one is back. Returns false if none has lived for lost_ms. */
-static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
+static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) {
     const uint64_t now = dlpi_now_ns();
     uint32_t last = 0;
     bool alone = !came && dlpi_push_alone(s, &last);
     if (alone && s->alone_ns != 0) return now - s->alone_ns < s->lost_ms * 1000000u;
     if (alone == (s->alone_ns != 0)) return true;
     s->alone_ns = alone ? now : 0;
-    dlpi_push_tell(s, p, alone, last);
+    dlpi_push_tell(s, w, alone, last);
     return true;
 }
 
@@ -271,8 +273,8 @@ static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
                      &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
-    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w->p, true)
-                : dlpi_push_look_around(s, w->p, false);
+    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w, true)
+                : dlpi_push_look_around(s, w, false);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -346,17 +348,18 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
-    const int area = DLPI_OWN(p->fetch->id, DLPI_READER_ROWS);
+    const dlpi_stage *st = it->call->w->st;
+    const int area = DLPI_OWN(st->id, DLPI_READER_ROWS);
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
-    words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
+    words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
-    if (p->rows_end != p->fetch && s->kept == NULL)
+    if (st == p->fetch && p->rows_end != st && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
@@ -364,9 +367,16 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     return 0;
 }
 
+/* What a producer says of a length is checked by those that read it. */
 static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    for (uint32_t f = 0; f < s->at.n; f++) {
+        uint64_t bytes = s->at.bytes[f];
+        if ((s->at.ragged >> f & 1) != 0) {
+            memcpy(&it->length[f], item + 8 + f * 8u, 8);
+            bytes = dlpi_push_bytes(&s->at, f, it->length[f]);
+        }
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)bytes);
+    }
 }
 
 /* Where the item of a row is kept. */
@@ -478,6 +488,17 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     return row - t->row;
 }
 
+/* Is the next record there, and is it an item? Fetch then has it without a wait. */
+static bool dlpi_push_more(void *user) {
+    dlp_push *s = user;
+    const uint8_t *item = NULL;
+    uint32_t producer = 0;
+    uint64_t mark = 0;
+    if (s->over || s->damaged > 0 || dlpi_push_peek(s, 1, &item, &producer) <= 0) return false;
+    memcpy(&mark, item, 8);
+    return mark == DLPI_PUSH_ITEM;
+}
+
 /* A worker begins: another pipe's, perhaps. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
@@ -500,8 +521,12 @@ static void dlpi_push_failed(void *user, const dlp_pipe *p) {
 }
 
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
-static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
-                                             dlpi_push_read, dlpi_push_failed};
+static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
+                                             .fetch = dlpi_push_fetch,
+                                             .writers = dlpi_push_writers,
+                                             .read = dlpi_push_read,
+                                             .more = dlpi_push_more,
+                                             .failed = dlpi_push_failed};
 
 /* The policy, as the queue of a node says it. */
 static int32_t dlpi_push_full(const dlp_push *s) {

@@ -13,7 +13,8 @@
    pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
 
    A producer copies the head once, checks it, and computes offsets from the copy. A record is a
-   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes.
+   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes. If a field
+   is ragged, a length of each field stands behind the mark.
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
@@ -29,7 +30,7 @@
 #define DLPI_PUSH_VERSION 1u
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
 enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
-enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have lengths of their own; not written yet */
+enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have the lengths of their fields */
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
@@ -49,8 +50,9 @@ typedef struct dlpi_push_line { /* in region: of a producer */
 } dlpi_push_line;
 _Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
-typedef struct dlpi_push_fields { /* where each lies in a record */
-    uint32_t n;
+typedef struct dlpi_push_fields {  /* where each lies in a record */
+    uint32_t n, ragged;            /* ragged: a bit for each field that is */
+    uint64_t rows[DLP_MAX_FIELDS]; /* of a ragged field, at most */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
@@ -72,11 +74,9 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
                               "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
     if (bytes == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
-    if (f->ragged)
+    if (f->ragged && f->ndim < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                              "field \"%s\" is ragged: what is pushed has one size; push the "
-                              "longest and a length",
-                              f->name);
+                              "field \"%s\" is ragged: ndim must be 1 or more", f->name);
     if (f->ndim < 0 || f->ndim > DLP_MAX_DIMS)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": ndim must be 0..%d",
                               f->name, DLP_MAX_DIMS);
@@ -95,6 +95,10 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
     for (const char *c = f->name; *c; c++) at->id = dlpi_absorb(at->id, (uint8_t)*c);
     at->id = dlpi_absorb(dlpi_absorb(at->id, (uint64_t)f->dtype), (uint64_t)f->ndim);
     for (int32_t k = 0; k < f->ndim; k++) at->id = dlpi_absorb(at->id, (uint64_t)f->shape[k]);
+    if (!f->ragged) return DLP_OK;
+    at->ragged |= 1u << i;
+    at->rows[i] = (uint64_t)f->shape[0];
+    at->id = dlpi_absorb(at->id, DLPI_PUSH_RAGGED);
     return DLP_OK;
 }
 
@@ -106,8 +110,16 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     at->record = 8; /* the mark */
     if (fields == NULL) return dlpi_push_bad(err, "fields", "given");
     if (n < 1 || n > DLP_MAX_FIELDS) return dlpi_push_bad(err, "n_fields", "1..16");
+    for (uint32_t i = 0; i < n; i++)
+        if (fields[i].ragged) at->record = 8 + n * UINT64_C(8);
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_push_field(at, i, &fields[i], err);
     return rc;
+}
+
+/* Bytes of field f of a record, if it has so many rows. What is above its most rows is not there.
+ */
+static uint64_t dlpi_push_bytes(const dlpi_push_fields *at, uint32_t f, uint64_t rows) {
+    return rows < at->rows[f] ? rows * (at->bytes[f] / at->rows[f]) : at->bytes[f];
 }
 
 /* ---- the file ---- */

@@ -21,6 +21,7 @@ struct dlp_pusher {
     bool borrows; /* that pidfd is the push's */
     uint32_t number, full, lanes;
     dlpi_push_crowd crowd;
+    uint64_t length[DLP_MAX_FIELDS]; /* of the next item; of fields that are ragged */
     bool ended;
 };
 
@@ -74,11 +75,9 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
                               "the push has version %" PRIu32 ", this program knows version %u",
                               h->version, DLPI_PUSH_VERSION);
-    if (h->magic == DLPI_PUSH_MAGIC && h->flags != 0)
+    if (h->magic == DLPI_PUSH_MAGIC && (h->flags & ~(uint32_t)DLPI_PUSH_RAGGED) != 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
-                              (h->flags & DLPI_PUSH_RAGGED) != 0
-                                  ? "the push has ragged records, which this program does not know"
-                                  : "the push has flags that this program does not know");
+                              "the push has flags that this program does not know");
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
@@ -107,7 +106,8 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
         return DLP_OK;
     }
     if ((rc = dlpi_push_layout(&u->at, d->fields, d->n_fields, err)) != DLP_OK) return rc;
-    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id)
+    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id &&
+        (u->at.ragged != 0) == ((h->flags & DLPI_PUSH_RAGGED) != 0))
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                           "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
@@ -283,6 +283,10 @@ DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
 
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     memcpy(u->record, &mark, 8);
+    if (DLPI_UNLIKELY(u->at.ragged != 0)) {
+        memcpy((uint8_t *)u->record + 8, u->length, u->at.n * sizeof *u->length);
+        memset(u->length, 0, sizeof u->length);
+    }
     u->record = NULL;
     return dlp_mpsc_commit(&u->tx, 1);
 }
@@ -293,6 +297,15 @@ DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_m
     if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
     if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
     return dlpi_pusher_reserve(u, timeout_ms);
+}
+
+DLPDEF int dlp_pusher_lengths(dlp_pusher *u, const uint64_t *length) {
+    if (u == NULL || length == NULL || u->at.ragged == 0) return DLP_ERR_ARG;
+    for (uint32_t f = 0; f < u->at.n; f++)
+        if ((u->at.ragged >> f & 1) != 0 && length[f] > u->at.rows[f]) return DLP_ERR_LENGTH;
+    for (uint32_t f = 0; f < u->at.n; f++)
+        u->length[f] = (u->at.ragged >> f & 1) != 0 ? length[f] : 0;
+    return DLP_OK;
 }
 
 DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
@@ -312,7 +325,9 @@ DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_m
     if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
     for (uint32_t f = 0; f < u->at.n; f++) {
         uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
-        if (u->at.bytes[f] == 8)
+        if (DLPI_UNLIKELY((u->at.ragged >> f & 1) != 0))
+            memcpy(to, data[f], (size_t)dlpi_push_bytes(&u->at, f, u->length[f]));
+        else if (u->at.bytes[f] == 8)
             memcpy(to, data[f], 8);
         else
             memcpy(to, data[f], (size_t)u->at.bytes[f]);

@@ -57,7 +57,8 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    for (uint32_t f = 0; f < w->p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    const dlpi_expand *x = w->p->source_stage->self;
+    for (uint32_t f = 0; f < x->out.n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
 
@@ -137,17 +138,27 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
+/* The fields of the items that lie in cells: those that the stages after fetch add are not among
+   them. */
+static void dlpi_expand_outs(const dlp_pipe *p, dlpi_expand *x) {
+    x->out = p->items;
+    x->out.n = p->fetch->dataset->n_fields;
+    x->out.any_ragged = 0;
+    for (uint32_t f = 0; f < x->out.n; f++) x->out.any_ragged |= x->out.at[f].f.ragged != 0;
+}
+
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
     if (rc != DLP_OK) return rc;
-    x->out = p->items;
+    dlpi_expand_outs(p, x);
     x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
     x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
     x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
     x->found.most_run = dlpi_expand_run(p, x);
     x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
     x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    dlpi_arrived_place(x);
     if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return dlpi_found_check(p, st);
@@ -188,7 +199,8 @@ static void dlpi_making_ask(dlpi_making *m) {
 }
 
 /* Let expand make items of the input that fetch, where there is one, writes after them. */
-static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+static int dlpi_expand_make(dlpi_worker *w, uint32_t c, dlpi_making *m, dlp_item *in,
+                            uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     dlpi_expand_item fields;
@@ -197,7 +209,7 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     m->made = m->asked = 0;
     m->wrong = 0;
     m->above = false;
-    rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
+    rc = dlpi_expand_fetch(w, x, c, in, m->input, &fields);
     *in = m->given;
     dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
     m->x = (dlp_expand){.item = in, .call = &w->note};
@@ -227,10 +239,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         m.by = x;
         m.cell = to + cell->made * x->one_bytes;
         m.input = to + x->input_at;
-        rc = dlpi_expand_make(w, &m, &in, &items);
+        rc = dlpi_expand_make(w, c, &m, &in, &items);
     } else { /* a filter: the input is the item */
         dlpi_expand_item fields;
-        rc = dlpi_expand_fetch(w, x, &in, to + cell->made * x->one_bytes, &fields);
+        rc = dlpi_expand_fetch(w, x, c, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));

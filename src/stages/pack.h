@@ -123,6 +123,8 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
     x->found.d.max_part_bytes = x->in_bytes;
+    x->found.most_run = 1;
+    dlpi_arrived_place(x);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
 }
 
@@ -207,7 +209,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
         if (lengths[f] != lengths[0])
             rc = dlpi_say(w, DLP_ERR_LENGTH,
@@ -217,7 +219,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
                       lengths[0], k->d.tokens);
-    rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];

@@ -441,13 +441,21 @@ static int set_push(wiring *w, dlp_error *err) {
     by.push = w->push;
     if ((rc = dlp_pusher_open(&pusher, &by, err)) != DLP_OK) return rc;
     for (uint64_t i = 0; i < ITEMS; i++) {
-        uint64_t x[CHUNK], raw[CHUNK];
+        uint64_t x[CHUNK], raw[CHUNK], length[3] = {0};
+        uint8_t bytes[8];
         float g[CHUNK];
-        void *to[3] = {x, g, raw};
-        const void *from[2] = {x, g};
+        void *to[4] = {x, g, bytes, NULL};
+        const void *from[3] = {x, g, bytes};
         dlp_item it = {0};
         it.data = to;
-        write_item(&it, i);
+        it.length = length;
+        to[n_fields()] = raw;
+        it.index = i;
+        if (has(PACK))
+            fetch_document(&it);
+        else
+            write_item(&it, i);
+        if (has(RAGGED) || has(PACK)) CHECK(dlp_pusher_lengths(pusher, length) == DLP_OK);
         CHECK(dlp_pusher_push(pusher, from, 5000) == DLP_OK);
     }
     CHECK(dlp_pusher_end(pusher, 5000) == DLP_OK);

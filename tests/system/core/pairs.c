@@ -14,7 +14,7 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 70 };
+enum { MOST_REFUSED = 66 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number. */
@@ -48,7 +48,6 @@ static const struct {
     {FILTER, SPLIT, "filter"},
     {FILTER, UNORDERED, "filter"},
     {FILTER, CLASSIC, "filter"},
-    {FILTER, PUSH, "filter"},
     {EXPAND, PACK, "pack"},
     {EXPAND, BUCKETS, "list"},
     {EXPAND, MIX, "expand"},
@@ -58,7 +57,6 @@ static const struct {
     {EXPAND, SPLIT, "expand"},
     {EXPAND, UNORDERED, "expand"},
     {EXPAND, CLASSIC, "expand"},
-    {EXPAND, PUSH, "expand"},
     {PACK, BUCKETS, "list"},
     {PACK, MIX, "pack"},
     {PACK, ZIP, "pack"},
@@ -67,7 +65,6 @@ static const struct {
     {PACK, SPLIT, "pack"},
     {PACK, UNORDERED, "pack"},
     {PACK, CLASSIC, "pack"},
-    {PACK, PUSH, ""},
     {SHUFFLED, PUSH, "push"},
     {BUCKETS, MIX, "list"},
     {BUCKETS, SPLIT, "list"},
@@ -91,7 +88,6 @@ static const struct {
     {SHARE, SET_EPOCH, ""},
     {SHARE, PUSH, "push"},
     {CLASSIC, PUSH, "push"},
-    {RAGGED, PUSH, ""},
 };
 
 static int processes_; /* worker processes can be started here */

@@ -34,7 +34,6 @@ static const char *const refused_[KINDS] = {
     [UNORDERED] = "share push",
     [SHARE] = "set_epoch push",
     [IN_FLIGHT] = "push",
-    [RAGGED] = "push",
 };
 
 static int processes_; /* they are to be had */

@@ -522,7 +522,7 @@ static void refused_desc(dlp_push_desc d, const char *field, const char *word) {
 }
 
 static void descs__wrong__named(void) {
-    const dlp_field ragged = {.name = "a", .dtype = DLP_U8, .ndim = 1, .shape = {3}, .ragged = 1};
+    const dlp_field ragged = {.name = "a", .dtype = DLP_U8, .ragged = 1};
     const dlp_field large = {.name = "a", .dtype = DLP_U8, .ndim = 2, .shape = {1024, 1024}};
     const dlp_field none = {.name = "a", .dtype = DLP_U8, .ndim = 1};
     push_loader d = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
@@ -628,7 +628,7 @@ static void path__no_push_or_another__refused(void) {
 }
 
 /* Another program's memory: one that is cut, each of its head's words changed, another version,
-   ragged records. Whatever stands there, nothing is read beyond it. */
+   ragged records, flags that nobody knows. Whatever stands there, nothing is read beyond it. */
 static void memory__hostile__refused(void) {
     char path[96];
     dlp_push *s = NULL;
@@ -664,8 +664,10 @@ static void memory__hostile__refused(void) {
     CHECK(strstr(err.message, "version 2") != NULL);
     head->version--;
     head->flags = INSIDE_PUSH_RAGGED;
+    CHECK(open_made_up(path, bytes, n, &err) == DLP_ERR_ARG && strcmp(err.field, "fields") == 0);
+    head->flags = 2 * INSIDE_PUSH_RAGGED;
     CHECK(open_made_up(path, bytes, n, &err) == DLP_ERR_UNSUPPORTED);
-    CHECK(strstr(err.message, "ragged") != NULL);
+    CHECK(strstr(err.message, "flags") != NULL);
     free(bytes);
     CHECK(dlp_push_close(s) == DLP_OK);
 }

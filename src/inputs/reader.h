@@ -1,0 +1,41 @@
+#pragma once
+/* tests: system/source/push, system/source/push_plan, system/source/push_makers */
+#include "inputs/dataset.h"
+#include "observe/seen.h"
+/* ---- what is read on, as a push is: by the one worker of a stage ---- */
+
+/* What a reader says of those who write: in a record of the stage that reads. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
+
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+
+/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
+    const char *words = "0 or 1: what is read on has one worker";
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
+    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
+                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
+                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
+    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
+                "0 or 1: what is read on comes once");
+    return p->err.code;
+}
+
+/* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
+   false if the words of the region are not whole. */
+static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
+}
+
+/* Who writes what is read wants a core, too. */
+static void dlpi_reader_live(dlp_pipe *p, const dlp_dataset *d) {
+    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
+    p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+}
