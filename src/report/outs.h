@@ -1,6 +1,7 @@
 /* needs: out */
 #pragma once
-/* tests: system/core/outs */
+/* tests: system/core/outs, system/examples/outs_top */
+#include "api/graph.h"
 #include "api/out.h"
 #include "report/words.h"
 /* Slots that outs beside the first may hold. */

@@ -124,10 +124,43 @@ static void killed__outs_hold_batches__all_of_them_whole(int transfer) {
     for (int i = 0; i < 2; i++) dlp_out_close(r[i].out);
 }
 
+/* Outs and subscribers of other programs do not go together, and outs alone let no program in. */
+static void shared__several_outs__refused(int share) {
+    char name[64];
+    dlp_shm_desc shm = {.name = name, .share = share};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+         .workers = {.num_workers = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}},
+        {.name = "train", .verb = DLP_OUT},
+        {.name = "log", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT}};
+    dlp_subscriber *c = NULL;
+    dlp_error err = {.code = 0};
+    dlp_pipe *p = NULL;
+    int rc;
+    snprintf(name, sizeof name, "test-outs-%d-%d", (int)getpid(), share);
+    memset(killed, 1, ITEMS * sizeof *killed); /* nobody dies */
+    rc = dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.shm = &shm}, &err);
+    if (share != DLP_SHARE_NONE) {
+        CHECK(rc == DLP_ERR_ARG && strcmp(err.field, "shm.share") == 0);
+        return;
+    }
+    CHECK(rc == DLP_OK);
+    CHECK(dlp_subscriber_open(&c, name, NULL, &err) == DLP_ERR_STATE && c == NULL);
+    CHECK(strstr(err.message, "not shared") != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(void) {
     SHM_NEEDS("shm_outs");
     killed = shm_shared(ITEMS * sizeof *killed);
     killed__outs_hold_batches__all_of_them_whole(0);
     killed__outs_hold_batches__all_of_them_whole(1);
+    shared__several_outs__refused(DLP_SHARE_NONE);
+    shared__several_outs__refused(DLP_SHARE_EACH);
+    shared__several_outs__refused(DLP_SHARE_ONE);
     return test_end("shm_outs");
 }
