@@ -23,7 +23,8 @@
           dlp_push_open           items that other threads or programs push (>>push)
           dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open           a table of nodes, which says any of these and more (>>graph)
+          dlp_pipe_open           a table of nodes, which says any of these and more (>>graph);
+                                  dlp_loader_nodes gives the table of a loader
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
       the slow one.
@@ -1349,10 +1350,9 @@ typedef struct dlp_dataset {
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; a table has
                                  filter nodes (>>graph) instead */
-    const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
-                                         NULL */
+    const struct dlpi_reader *reader; /* of the source of a push; else NULL */
     const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
-                            The wire of a source sets it. NULL: none */
+                            A source sets it. NULL: none */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -2619,6 +2619,8 @@ typedef struct dlp_split_desc {
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's after
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    const struct dlp_chunks_desc *chunks; /* who loads the chunks of a table of dlp_chunks_nodes,
+                                  which sets it; borrowed until open. Else NULL */
 } dlp_split_desc;
 
 /* ---------------------------------------------------------------------------------------------
@@ -4250,6 +4252,8 @@ typedef struct dlp_nodes {
     dlp_sampler_desc order;
     dlp_dataset dataset;
     dlp_source sources[DLP_MAX_NODES];
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_chunks_desc chunks;
     char names[DLP_MAX_NODES][32];
 } dlp_nodes;
 
@@ -4259,6 +4263,11 @@ typedef struct dlp_nodes {
    may be NULL. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY. Any thread. Allocates a few KiB, and
    frees them. */
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err);
+
+/* Fill the table that dlp_chunks_open opens. As dlp_loader_nodes; DLP_PRELOAD_AUTO is decided
+   here. */
+DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc,
+                            dlp_error *err);
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
@@ -8587,7 +8596,7 @@ typedef struct dlpi_beside_ops {
     void (*end)(dlp_pipe *p);    /* give up what open and begin took */
 } dlpi_beside_ops;
 
-/* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
+/* What a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback: a table that outlives the source, for such a dataset may get
    another callback, around that one or no longer the source's at all. */
 typedef struct dlpi_reader {
@@ -34087,10 +34096,6 @@ static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
-static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
-    return dlpi_add_split(t->p, &node->split);
-}
-
 /* ---- what the consumer is warned of with a batch ---- */
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
@@ -34611,306 +34616,6 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
         return rc;
     }
     return 0; /* nobody will see it */
-}
-
-/* ---- chunks ---- */
-
-static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
-    };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
-        if (rc != DLP_OK) return rc;
-    }
-    return DLP_OK;
-}
-
-static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
-        {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
-        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
-        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
-    };
-    static const dlpi_bound of_device[] = {
-        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
-        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
-    };
-    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    int rc;
-    if (d->load == NULL && d->rows_at == NULL)
-        return dlpi_missing(p, "load", "load", "the function that reads rows");
-    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    if (d->rows == NULL) {
-        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
-        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
-        if (p->err.code != 0) return p->err.code;
-    }
-    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
-    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
-    if (rc != DLP_OK) return rc;
-    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
-    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
-                       "at least max_held + 1 without a device");
-}
-
-/* The order and the counts of a pass. */
-static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
-                             dlp_repeat_desc *repeat, dlp_split_desc *split) {
-    bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
-                              .n_rows = d->n_items,
-                              .rows = d->rows,
-                              .n_chunks = d->n_chunks,
-                              .batch_size = d->batch_size,
-                              .last = train ? d->last : DLP_LAST_PARTIAL,
-                              .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0,
-                              .rank = d->rank,
-                              .world_size = d->world_size,
-                              .allow_uneven = d->allow_uneven};
-    memset(sampler, 0, sizeof *sampler);
-    sampler->seed = d->seed;
-    if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
-}
-
-/* A chunk's fields: one more dimension before a row's. */
-static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
-    for (uint32_t f = 0; f < d->n_fields; f++) {
-        out[f] = d->fields[f];
-        out[f].ndim = d->fields[f].ndim + 1;
-        out[f].shape[0] = room ? (int64_t)room : 1;
-        for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
-    }
-}
-
-/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
-static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
-                             uint64_t *room) {
-    uint64_t *first;
-    dlpi_chunk_plan q;
-    int rc = dlpi_split_sums(p, "load", split, &first);
-    if (rc == DLP_OK) {
-        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
-        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
-        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
-            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
-        *room = dlpi_chunk_room(&q);
-    }
-    free(first);
-    return rc;
-}
-
-/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
-   those buffers, and its own that the consumer does not hold. */
-static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
-    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
-    if (d->device == NULL) {
-        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
-        return;
-    }
-    if (cpu == 0) cpu = 2;
-    if (there <= held) there = held + 1;
-    p->d.prefetch_factor = (int32_t)cpu;
-    if (preload != DLP_PRELOAD_NONE) return;
-    to->cpu_buffers = (uint32_t)cpu;
-    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
-}
-
-static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
-    to->load = d->load;
-    to->rows_at = d->rows_at;
-    to->user = d->user;
-    to->preload = preload;
-    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
-    to->writes_all_bytes = (int)d->writes_all_bytes;
-}
-
-static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_split_desc split;
-    dlp_dataset chunks = {.fields = fields,
-                          .n_fields = d->n_fields,
-                          .writes_all_bytes = 1,
-                          .fetch = dlpi_chunk_fetch};
-    dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    dlp_stage to_device = 0, views;
-    uint64_t room = 0;
-    int rc;
-    dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    rc =
-        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
-    if (rc != DLP_OK) return rc;
-    dlpi_chunks_fields(d, room, fields);
-    if (fetch.workers.name == NULL) fetch.workers.name = "load";
-    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
-    memset(&batch, 0, sizeof batch);
-    batch.batch_size = 1;
-    dlpi_add_sampler(p, &sampler);
-    dlpi_add_repeat(p, &repeat);
-    dlpi_add_fetch(p, &fetch);
-    dlpi_add_batch(p, &batch);
-    if (d->device) to_device = dlpi_add_transfer(p, &transfer);
-    views = dlpi_add_split(p, &split);
-    if (p->err.code != 0) return p->err.code;
-    dlpi_chunks_keep(p->stages[views].self, d, preload);
-    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
-    if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
-        return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
-    if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        dlpi_transfer_of(&p->stages[to_device])->d.device_buffers = (int32_t)chunks.n_items;
-    return DLP_OK;
-}
-
-/* Which preload it is, and why not the one before it. */
-typedef struct dlpi_choice {
-    int preload;
-    char why[120];
-} dlpi_choice;
-
-/* Is there room for what the plan wants of the device? The rest is *host's. */
-static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
-    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
-    *host = p->plan_bytes;
-    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
-    *host = dlpi_less(p->plan_bytes, bytes);
-    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
-    if (d->room == NULL && p->d.limit_bytes > 0) return true;
-    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
-    snprintf(to->why, sizeof to->why,
-             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
-                     : "the device does not say what it has left",
-             bytes, room);
-    return false;
-}
-
-/* May DLP_PRELOAD_AUTO choose this one? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
-    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
-    dlp_plan plan;
-    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
-        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
-        return false;
-    }
-    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
-    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
-    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
-             host > spare ? host : plan.total_bytes,
-             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
-             host > spare ? spare : limit);
-    return false;
-}
-
-/* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
-                           dlp_error *err) {
-    dlp_pipe *p;
-    int rc = dlpi_pipe_make(&p, &d->pipe, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
-        if (fits)
-            *fits = dlpi_chunks_fit(p, d, to);
-        else
-            rc = dlpi_chunks_wire(p, d, to->preload);
-    }
-    *out = p;
-    return rc;
-}
-
-/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
-static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
-    bool fits = false;
-    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
-    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
-    while (to->preload > DLP_PRELOAD_NONE) {
-        dlp_pipe *p = NULL;
-        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
-        if (p == NULL) return rc;
-        dlp_pipe_close(p);
-        if (rc != DLP_OK || fits) return DLP_OK;
-        to->preload--;
-    }
-    return DLP_OK;
-}
-
-static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
-    if (to->preload == DLP_PRELOAD_NONE)
-        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
-    else
-        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
-                  dlpi_chunk_count(p),
-                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
-                  p->plan_bytes);
-}
-
-DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
-    dlp_pipe *p = NULL;
-    dlpi_choice to = {0, ""};
-    int rc = DLP_OK;
-    bool chosen;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    chosen = desc->preload == DLP_PRELOAD_AUTO;
-    to.preload = desc->preload;
-    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
-    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
-    return dlpi_opened(out, p, rc, err);
-}
-
-static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
-    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    int rc = d->on_step(d->user, b), stop;
-    r->steps++;
-    r->items += items;
-    stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
-    if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
-    if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
-    r->epochs += last;
-    if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
-    return stop ? DLP_END : DLP_OK;
-}
-
-DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
-    dlp_run_result r;
-    dlp_batch *b = NULL;
-    int rc, step = DLP_OK;
-    uint64_t begin = dlpi_now_ns();
-    memset(&r, 0, sizeof r);
-    if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
-    if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
-    while (step == DLP_OK) {
-        rc = dlp_pipe_next(p, &b);
-        if (rc == DLP_OK && b != NULL)
-            step = dlpi_run_step(p, desc, &r, b);
-        else if (rc != DLP_EPOCH_END)
-            break;
-    }
-    r.elapsed_ns = dlpi_now_ns() - begin;
-    if (desc->result) *desc->result = r;
-    if (step < 0) return step;
-    return step == DLP_END ? DLP_OK : rc;
 }
 
 static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
@@ -35715,6 +35420,44 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     return DLP_OK;
 }
 
+/* ---- split: batches that are views of a chunk ---- */
+
+/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
+   those buffers, and its own that the consumer does not hold. */
+static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split *to) {
+    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
+    if (d->device == NULL) {
+        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
+        return;
+    }
+    if (cpu == 0) cpu = 2;
+    if (there <= held) there = held + 1;
+    p->d.prefetch_factor = (int32_t)cpu;
+    if (d->preload != DLP_PRELOAD_NONE) return;
+    to->cpu_buffers = (uint32_t)cpu;
+    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
+}
+
+static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
+    to->load = d->load;
+    to->rows_at = d->rows_at;
+    to->user = d->user;
+    to->preload = d->preload;
+    to->writes_all_bytes = (int)d->writes_all_bytes;
+}
+
+static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_chunks_desc *d = node->split.chunks;
+    const int rc = dlpi_add_split(t->p, &node->split);
+    if (rc < 0 || d == NULL) return rc;
+    dlpi_chunks_keep(t->p->stages[rc].self, d);
+    dlpi_chunks_ahead(t->p, d, t->p->stages[rc].self);
+    if (d->preload == DLP_PRELOAD_DEVICE && t->n_items <= INT32_MAX) /* one for each chunk */
+        dlpi_transfer_of(&t->p->stages[rc - 1])->d.device_buffers = (int32_t)t->n_items;
+    return rc;
+}
+
 /* ---- out: the last rows of a table ---- */
 
 /* The last row that is no out. */
@@ -36205,6 +35948,289 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     if (rc == DLP_OK) rc = dlpi_table_add(p, to.nodes, to.n, &to.pipe);
     if (rc == DLP_OK) rc = dlp_pipe_start(p);
     return dlpi_opened(out, p, rc, err);
+}
+
+/* ---- chunks ---- */
+
+static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
+    };
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
+    for (uint32_t i = 0; i < d->n_fields; i++) {
+        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
+        if (rc != DLP_OK) return rc;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
+        {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
+        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
+    };
+    static const dlpi_bound of_device[] = {
+        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
+    };
+    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int rc;
+    if (d->load == NULL && d->rows_at == NULL)
+        return dlpi_missing(p, "load", "load", "the function that reads rows");
+    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (d->rows == NULL) {
+        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
+        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
+        if (p->err.code != 0) return p->err.code;
+    }
+    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
+    if (rc != DLP_OK) return rc;
+    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
+    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
+                       "at least max_held + 1 without a device");
+}
+
+/* The order and the counts of a pass. */
+static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
+                             dlp_split_desc *split) {
+    const bool train = d->pass == DLP_PASS_TRAIN;
+    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+                              .n_rows = d->n_items,
+                              .rows = d->rows,
+                              .n_chunks = d->n_chunks,
+                              .batch_size = d->batch_size,
+                              .last = train ? d->last : DLP_LAST_PARTIAL,
+                              .within_chunks = d->within_chunks,
+                              .shuffle_rows = train ? d->shuffle_rows : 0,
+                              .rank = d->rank,
+                              .world_size = d->world_size,
+                              .allow_uneven = d->allow_uneven};
+    list->shuffle = train ? d->shuffle_chunks : 0;
+    run->seed = d->seed;
+    run->epochs = train ? d->epochs : 1;
+    run->epoch_end = d->epoch_end;
+    run->set_epoch = d->set_epoch;
+    run->set_epoch_user = d->user;
+}
+
+/* A chunk's fields: one more dimension before a row's. */
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
+    for (uint32_t f = 0; f < d->n_fields; f++) {
+        out[f] = d->fields[f];
+        out[f].ndim = d->fields[f].ndim + 1;
+        out[f].shape[0] = room ? (int64_t)room : 1;
+        for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
+    }
+}
+
+/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+                             uint64_t *room) {
+    uint64_t *first;
+    dlpi_chunk_plan q;
+    int rc = dlpi_split_sums(p, "load", split, &first);
+    if (rc == DLP_OK) {
+        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
+        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
+            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
+        *room = dlpi_chunk_room(&q);
+    }
+    free(first);
+    return rc;
+}
+
+/* The rows of a pipe of chunks. */
+static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
+    dlp_split_desc split = {.chunk_rows = d->chunk_rows};
+    dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
+    dlp_node *node;
+    uint64_t n = 0, room = 0;
+    int rc;
+    memset(to, 0, sizeof *to);
+    to->pipe = d->pipe;
+    node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
+    dlpi_chunks_pass(d, &node->list, &to->pipe, &split);
+    if ((rc = dlpi_chunks_count(p, &split, node->list.shuffle == 0, &n, &room)) != DLP_OK)
+        return rc;
+    if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
+        return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
+    dlpi_chunks_fields(d, room, to->fields);
+    to->dataset = (dlp_dataset){.n_items = n,
+                                .fields = to->fields,
+                                .n_fields = d->n_fields,
+                                .writes_all_bytes = 1,
+                                .fetch = dlpi_chunk_fetch};
+    node = dlpi_nodes_fetch(to, "load", &fetch, NULL);
+    if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
+    dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
+    if (d->device != NULL) {
+        node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
+        node->transfer.device = d->device;
+        node->queue.capacity = (uint32_t)d->device_buffers;
+        node->workers.num_workers = d->transfer_inline == 0;
+    }
+    to->chunks = *d;
+    to->chunks.preload = preload;
+    split.chunks = &to->chunks;
+    dlpi_nodes_row(to, DLP_SPLIT, "split", NULL)->split = split;
+    return DLP_OK;
+}
+
+/* Make a pipe, and the rows that it is to have. *p has what is wrong; NULL: *err has. */
+static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
+                             dlp_error *err) {
+    int rc = dlpi_pipe_make(p, &d->pipe, err);
+    if (rc == DLP_OK) rc = dlpi_chunks_check(*p, d);
+    return rc == DLP_OK ? dlpi_chunks_rows(*p, d, preload, to) : rc;
+}
+
+/* Which preload it is, and why not the one before it. */
+typedef struct dlpi_choice {
+    int preload;
+    char why[120];
+} dlpi_choice;
+
+/* Is there room for what the plan wants of the device? The rest is *host's. */
+static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
+    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    *host = p->plan_bytes;
+    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
+    *host = dlpi_less(p->plan_bytes, bytes);
+    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
+    if (d->room == NULL && p->d.limit_bytes > 0) return true;
+    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
+    snprintf(to->why, sizeof to->why,
+             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
+                     : "the device does not say what it has left",
+             bytes, room);
+    return false;
+}
+
+/* May DLP_PRELOAD_AUTO choose this one? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nodes *t,
+                            dlpi_choice *to) {
+    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
+    dlp_plan plan;
+    if (dlpi_table_add(p, t->nodes, t->n, &t->pipe) != DLP_OK ||
+        dlp_pipe_plan(p, &plan) != DLP_OK) {
+        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
+        return false;
+    }
+    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
+    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
+    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
+             host > spare ? host : plan.total_bytes,
+             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
+             host > spare ? spare : limit);
+    return false;
+}
+
+/* The first of them that fits. What is wrong with the desc is told when its pipe is made. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
+                              dlp_error *err) {
+    to->preload = d->preload;
+    if (d->preload != DLP_PRELOAD_AUTO) return DLP_OK;
+    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
+    for (; to->preload > DLP_PRELOAD_NONE; to->preload--) {
+        dlp_pipe *p = NULL;
+        const int rc = dlpi_chunks_begin(&p, d, to->preload, t, err);
+        const bool fits = rc == DLP_OK && dlpi_chunks_fit(p, d, t, to);
+        if (p == NULL) return rc;
+        dlp_pipe_close(p);
+        if (rc != DLP_OK || fits) return DLP_OK;
+    }
+    return DLP_OK;
+}
+
+static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
+    if (to->preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
+    else
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
+}
+
+DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    dlpi_choice choice = {0, ""};
+    int rc = dlpi_open_args(to, to, "", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &choice, to, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, desc, choice.preload, to, err);
+    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
+DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_nodes t;
+    dlp_pipe *p = NULL;
+    dlpi_choice to = {0, ""};
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &to, &t, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, desc, to.preload, &t, err);
+    if (rc == DLP_OK) rc = dlpi_table_add(p, t.nodes, t.n, &t.pipe);
+    if (rc == DLP_OK) {
+        ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
+            desc->preload == DLP_PRELOAD_AUTO;
+        rc = dlp_pipe_start(p);
+    }
+    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
+    return dlpi_opened(out, p, rc, err);
+}
+
+static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
+    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    int rc = d->on_step(d->user, b), stop;
+    r->steps++;
+    r->items += items;
+    stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
+    if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
+    if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
+    r->epochs += last;
+    if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
+    return stop ? DLP_END : DLP_OK;
+}
+
+DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
+    dlp_run_result r;
+    dlp_batch *b = NULL;
+    int rc, step = DLP_OK;
+    uint64_t begin = dlpi_now_ns();
+    memset(&r, 0, sizeof r);
+    if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
+    if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
+    while (step == DLP_OK) {
+        rc = dlp_pipe_next(p, &b);
+        if (rc == DLP_OK && b != NULL)
+            step = dlpi_run_step(p, desc, &r, b);
+        else if (rc != DLP_EPOCH_END)
+            break;
+    }
+    r.elapsed_ns = dlpi_now_ns() - begin;
+    if (desc->result) *desc->result = r;
+    if (step < 0) return step;
+    return step == DLP_END ? DLP_OK : rc;
 }
 
 /* ---- states of several ranks, joined ---- */

@@ -83,8 +83,7 @@ typedef struct dlp_dataset {
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; a table has
                                  filter nodes (>>graph) instead */
-    const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
-                                         NULL */
+    const struct dlpi_reader *reader; /* of the source of a push; else NULL */
     const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
-                            The wire of a source sets it. NULL: none */
+                            A source sets it. NULL: none */
 } dlp_dataset;

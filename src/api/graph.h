@@ -7,7 +7,7 @@
 #include "api/out.h"  /* needs: out */
 #include "api/pack.h" /* needs: pack */
 #include "api/push.h"
-#include "api/split.h" /* needs: split */
+#include "api/chunks.h" /* needs: split */
 /* ---------------------------------------------------------------------------------------------
    >>graph      A PIPELINE AS A TABLE OF NODES
    A program writes its pipeline down as a table. Each row is a node: a name, one verb, what the
@@ -259,6 +259,8 @@ typedef struct dlp_nodes {
     dlp_sampler_desc order;
     dlp_dataset dataset;
     dlp_source sources[DLP_MAX_NODES];
+    dlp_field fields[DLP_MAX_FIELDS]; /* needs: split */
+    dlp_chunks_desc chunks;           /* needs: split */
     char names[DLP_MAX_NODES][32];
 } dlp_nodes;
 
@@ -268,6 +270,11 @@ typedef struct dlp_nodes {
    may be NULL. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY. Any thread. Allocates a few KiB, and
    frees them. */
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err);
+
+/* Fill the table that dlp_chunks_open opens. As dlp_loader_nodes; DLP_PRELOAD_AUTO is decided
+   here. */
+DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, /* needs: split */
+                            dlp_error *err);                            /* needs: split */
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another

@@ -31,4 +31,6 @@ typedef struct dlp_split_desc {
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's after
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    const struct dlp_chunks_desc *chunks; /* who loads the chunks of a table of dlp_chunks_nodes,
+                                  which sets it; borrowed until open. Else NULL */
 } dlp_split_desc;

@@ -24,7 +24,8 @@
           dlp_push_open           items that other threads or programs push (>>push)
           dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open           a table of nodes, which says any of these and more (>>graph)
+          dlp_pipe_open           a table of nodes, which says any of these and more (>>graph);
+                                  dlp_loader_nodes gives the table of a loader
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
       the slow one.

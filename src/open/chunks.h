@@ -1,10 +1,10 @@
 /* needs: split */
 #pragma once
-/* tests: system/stages/chunks, system/open/rows_at */
+/* tests: system/stages/chunks, system/open/loader_nodes */
 #include "stages/transfer.h"
 #include "stages/split.h"
 #include "open/open.h"
-#include "open/split.h"
+#include "open/graph.h"
 #include "open/chunk_load.h"
 #include "build/check.h"
 #include "build/layout.h"
@@ -65,9 +65,9 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 }
 
 /* The order and the counts of a pass. */
-static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
-                             dlp_repeat_desc *repeat, dlp_split_desc *split) {
-    bool train = d->pass == DLP_PASS_TRAIN;
+static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
+                             dlp_split_desc *split) {
+    const bool train = d->pass == DLP_PASS_TRAIN;
     *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
                               .n_rows = d->n_items,
                               .rows = d->rows,
@@ -79,10 +79,12 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
                               .rank = d->rank,
                               .world_size = d->world_size,
                               .allow_uneven = d->allow_uneven};
-    memset(sampler, 0, sizeof *sampler);
-    sampler->seed = d->seed;
-    if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
+    list->shuffle = train ? d->shuffle_chunks : 0;
+    run->seed = d->seed;
+    run->epochs = train ? d->epochs : 1;
+    run->epoch_end = d->epoch_end;
+    run->set_epoch = d->set_epoch;
+    run->set_epoch_user = d->user;
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -112,70 +114,49 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
-   those buffers, and its own that the consumer does not hold. */
-static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
-    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
-    if (d->device == NULL) {
-        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
-        return;
-    }
-    if (cpu == 0) cpu = 2;
-    if (there <= held) there = held + 1;
-    p->d.prefetch_factor = (int32_t)cpu;
-    if (preload != DLP_PRELOAD_NONE) return;
-    to->cpu_buffers = (uint32_t)cpu;
-    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
-}
-
-static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
-    to->load = d->load;
-    to->rows_at = d->rows_at;
-    to->user = d->user;
-    to->preload = preload;
-    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
-    to->writes_all_bytes = (int)d->writes_all_bytes;
-}
-
-static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_split_desc split;
-    dlp_dataset chunks = {.fields = fields,
-                          .n_fields = d->n_fields,
-                          .writes_all_bytes = 1,
-                          .fetch = dlpi_chunk_fetch};
-    dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    dlp_stage to_device = 0, views;
-    uint64_t room = 0;
+/* The rows of a pipe of chunks. */
+static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
+    dlp_split_desc split = {.chunk_rows = d->chunk_rows};
+    dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
+    dlp_node *node;
+    uint64_t n = 0, room = 0;
     int rc;
-    dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    rc =
-        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
-    if (rc != DLP_OK) return rc;
-    dlpi_chunks_fields(d, room, fields);
-    if (fetch.workers.name == NULL) fetch.workers.name = "load";
-    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
-    memset(&batch, 0, sizeof batch);
-    batch.batch_size = 1;
-    dlpi_add_sampler(p, &sampler);
-    dlpi_add_repeat(p, &repeat);
-    dlpi_add_fetch(p, &fetch);
-    dlpi_add_batch(p, &batch);
-    if (d->device) to_device = dlpi_add_transfer(p, &transfer);
-    views = dlpi_add_split(p, &split);
-    if (p->err.code != 0) return p->err.code;
-    dlpi_chunks_keep(p->stages[views].self, d, preload);
-    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
+    memset(to, 0, sizeof *to);
+    to->pipe = d->pipe;
+    node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
+    dlpi_chunks_pass(d, &node->list, &to->pipe, &split);
+    if ((rc = dlpi_chunks_count(p, &split, node->list.shuffle == 0, &n, &room)) != DLP_OK)
+        return rc;
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
-    if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        dlpi_transfer_of(&p->stages[to_device])->d.device_buffers = (int32_t)chunks.n_items;
+    dlpi_chunks_fields(d, room, to->fields);
+    to->dataset = (dlp_dataset){.n_items = n,
+                                .fields = to->fields,
+                                .n_fields = d->n_fields,
+                                .writes_all_bytes = 1,
+                                .fetch = dlpi_chunk_fetch};
+    node = dlpi_nodes_fetch(to, "load", &fetch, NULL);
+    if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
+    dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
+    if (d->device != NULL) {
+        node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
+        node->transfer.device = d->device;
+        node->queue.capacity = (uint32_t)d->device_buffers;
+        node->workers.num_workers = d->transfer_inline == 0;
+    }
+    to->chunks = *d;
+    to->chunks.preload = preload;
+    split.chunks = &to->chunks;
+    dlpi_nodes_row(to, DLP_SPLIT, "split", NULL)->split = split;
     return DLP_OK;
+}
+
+/* Make a pipe, and the rows that it is to have. *p has what is wrong; NULL: *err has. */
+static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
+                             dlp_error *err) {
+    int rc = dlpi_pipe_make(p, &d->pipe, err);
+    if (rc == DLP_OK) rc = dlpi_chunks_check(*p, d);
+    return rc == DLP_OK ? dlpi_chunks_rows(*p, d, preload, to) : rc;
 }
 
 /* Which preload it is, and why not the one before it. */
@@ -202,10 +183,12 @@ static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choi
 }
 
 /* May DLP_PRELOAD_AUTO choose this one? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nodes *t,
+                            dlpi_choice *to) {
     uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
     dlp_plan plan;
-    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
+    if (dlpi_table_add(p, t->nodes, t->n, &t->pipe) != DLP_OK ||
+        dlp_pipe_plan(p, &plan) != DLP_OK) {
         snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
         return false;
     }
@@ -218,34 +201,20 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *
     return false;
 }
 
-/* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
-                           dlp_error *err) {
-    dlp_pipe *p;
-    int rc = dlpi_pipe_make(&p, &d->pipe, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
-        if (fits)
-            *fits = dlpi_chunks_fit(p, d, to);
-        else
-            rc = dlpi_chunks_wire(p, d, to->preload);
-    }
-    *out = p;
-    return rc;
-}
-
-/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
-static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
-    bool fits = false;
+/* The first of them that fits. What is wrong with the desc is told when its pipe is made. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
+                              dlp_error *err) {
+    to->preload = d->preload;
+    if (d->preload != DLP_PRELOAD_AUTO) return DLP_OK;
     snprintf(to->why, sizeof to->why, "they lie where rows_at says");
     to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
-    while (to->preload > DLP_PRELOAD_NONE) {
+    for (; to->preload > DLP_PRELOAD_NONE; to->preload--) {
         dlp_pipe *p = NULL;
-        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
+        const int rc = dlpi_chunks_begin(&p, d, to->preload, t, err);
+        const bool fits = rc == DLP_OK && dlpi_chunks_fit(p, d, t, to);
         if (p == NULL) return rc;
         dlp_pipe_close(p);
         if (rc != DLP_OK || fits) return DLP_OK;
-        to->preload--;
     }
     return DLP_OK;
 }
@@ -260,17 +229,31 @@ static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
                   p->plan_bytes);
 }
 
+DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    dlpi_choice choice = {0, ""};
+    int rc = dlpi_open_args(to, to, "", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &choice, to, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, desc, choice.preload, to, err);
+    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_nodes t;
     dlp_pipe *p = NULL;
     dlpi_choice to = {0, ""};
-    int rc = DLP_OK;
-    bool chosen;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    chosen = desc->preload == DLP_PRELOAD_AUTO;
-    to.preload = desc->preload;
-    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
-    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &to, &t, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, desc, to.preload, &t, err);
+    if (rc == DLP_OK) rc = dlpi_table_add(p, t.nodes, t.n, &t.pipe);
+    if (rc == DLP_OK) {
+        ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
+            desc->preload == DLP_PRELOAD_AUTO;
+        rc = dlp_pipe_start(p);
+    }
+    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
     return dlpi_opened(out, p, rc, err);
 }
 

@@ -6,8 +6,8 @@
 #include "open/node_out.h"
 #include "open/open.h"
 #include "open/pipe.h"
-#include "open/split.h" /* needs: split */
-#include "stages/out.h" /* needs: out */
+#include "open/node_split.h" /* needs: split */
+#include "stages/out.h"      /* needs: out */
 /* ---- batch, transfer ---- */
 
 /* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's

@@ -3,7 +3,6 @@
 /* tests: system/stages/chunks, system/stages/parts */
 #include "stages/split.h"
 #include "build/check.h"
-#include "inputs/table.h"
 /* ---- a split stage ---- */
 
 static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
@@ -63,8 +62,4 @@ static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     if ((rc = dlpi_split_check(p, st)) == DLP_OK)
         rc = dlpi_split_sums(p, st->name, desc, &c->first);
     return dlpi_added(p, st, rc);
-}
-
-static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
-    return dlpi_add_split(t->p, &node->split);
 }

@@ -184,7 +184,7 @@ typedef struct dlpi_beside_ops {
     void (*end)(dlp_pipe *p);    /* give up what open and begin took */
 } dlpi_beside_ops;
 
-/* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
+/* What a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback: a table that outlives the source, for such a dataset may get
    another callback, around that one or no longer the source's at all. */
 typedef struct dlpi_reader {

@@ -1,4 +1,4 @@
-/* needs: parts cache join */
+/* needs: parts cache join split */
 /* Tables that dlp_loader_nodes fills: they have the rows of the loader, and open as it does; a row
    that the program changes counts. */
 #define _GNU_SOURCE
@@ -252,7 +252,62 @@ static void nodes__of_a_wrong_desc__the_loaders_error(void) {
     CHECK(dlp_loader_nodes(&table_, NULL, NULL) == DLP_ERR_ARG);
 }
 
+/* ---- chunks ---- */
+
+static int load_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    for (uint64_t i = 0; i < c->count; i++) ((uint64_t *)c->data[0])[i] = dlp_chunk_row(c, i);
+    return 0;
+}
+
+/* The table of chunks gives the batches, the last state and the plan of dlp_chunks_open. */
+static void chunks_nodes__of_each_preload__open_as_chunks_do(void) {
+    static given a, b;
+    for (int i = 0; i < 12; i++) {
+        const int32_t preload = i % 4;
+        const dlp_chunks_desc d = {.n_items = 101,
+                                   .fields = &x_field,
+                                   .n_fields = 1,
+                                   .chunk_rows = 16,
+                                   .batch_size = 8,
+                                   .shuffle_chunks = 1,
+                                   .shuffle_rows = preload == DLP_PRELOAD_NONE,
+                                   .load = load_chunk,
+                                   .workers = {.num_workers = i % 3},
+                                   .device = i >= 4 ? dlp_device_host() : NULL,
+                                   .device_buffers = i >= 8 ? 3 : 0,
+                                   .preload = preload,
+                                   .epochs = 2,
+                                   .seed = 9,
+                                   .pipe = {.limit_bytes = UINT64_C(1) << 30}};
+        dlp_pipe *p = NULL;
+        dlp_error e = {.code = 0}, f = {.code = 0};
+        if (preload == DLP_PRELOAD_DEVICE && d.device == NULL) {
+            CHECK(dlp_chunks_nodes(&table_, &d, &e) == DLP_ERR_ARG);
+            CHECK(dlp_chunks_open(&p, &d, &f) == DLP_ERR_ARG);
+            CHECK(strcmp(e.field, "preload") == 0 && strcmp(e.message, f.message) == 0);
+            continue;
+        }
+        if (!well(dlp_chunks_open(&p, &d, &e) == DLP_OK)) printf("  %d: %s\n", i, e.message);
+        if (p == NULL) continue;
+        take(p, &a);
+        CHECK(dlp_chunks_nodes(&table_, &d, &e) == DLP_OK);
+        CHECK(table_.n == (d.device != NULL ? 5u : 4u));
+        CHECK(table_.chunks.preload == (preload != DLP_PRELOAD_AUTO ? preload
+                                        : d.device != NULL          ? DLP_PRELOAD_DEVICE
+                                                                    : DLP_PRELOAD_CPU));
+        CHECK(table_.nodes[table_.n - 1].verb == DLP_SPLIT);
+        if ((p = opened()) == NULL) continue;
+        take(p, &b);
+        CHECK(a.batches > 0 && a.batches == b.batches && a.hash == b.hash);
+        CHECK(memcmp(&a.state, &b.state, sizeof a.state) == 0);
+        if (!well(strcmp(a.plan, b.plan) == 0)) printf("%d:\n%s\n%s", i, a.plan, b.plan);
+    }
+    CHECK(dlp_chunks_nodes(&table_, NULL, NULL) == DLP_ERR_ARG);
+}
+
 int main(void) {
+    chunks_nodes__of_each_preload__open_as_chunks_do();
     nodes__of_each_loader__open_as_it_does();
     nodes__of_each_loader__has_its_rows();
     nodes__that_are_changed__count();
