@@ -188,3 +188,22 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->tail == c) x->tail = x->last_known;
     dlpi_found_unlist(q, c, true);
 }
+
+/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
+   ends before the input. */
+static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = cell->error.position;
+    dlp_error e = cell->error;
+    e.position = 0;
+    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    cell->error = e;
+    if (q->use[c].failed) {
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
+        return false;
+    }
+    dlpi_input_left_out(p, &e);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
+    cell->error.code = 0;
+    return true;
+}

@@ -5,8 +5,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
    The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
-   of unknown count: the stage that makes the items stands before the stage that fetches. */
+   adds its stages, in order. Rows that make items of unknown count, and those before them, are one
+   stage of workers. The last of these rows adds the stage. */
 
 typedef struct dlpi_table dlpi_table;
 
@@ -20,7 +20,8 @@ enum {
     DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
     DLPI_NODE_FINDS = 64,   /* a window may follow it */
     DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
-    DLPI_NODE_OUT = 256     /* it may take records from any row above it */
+    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
+    DLPI_NODE_ITEMS = 512   /* it works on items, also in a cell */
 };
 
 typedef struct dlpi_verb {
@@ -47,6 +48,7 @@ typedef struct dlpi_table_ops {
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
+    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -56,10 +58,9 @@ struct dlpi_table {
     uint32_t n, at;         /* at: the row that is being added */
     const dlp_pipe_desc *d; /* of the run */
     const dlp_node *load;   /* NULL: no row loads parts */
-    const dlp_node *waits;  /* the first fetch, or a push, until the row behind it has made its
-                               stage */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
+    uint32_t makes;    /* rows up to the last one that makes items; 0: no row does */
     uint32_t n_ending; /* fields that end there */
     uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
@@ -86,6 +87,20 @@ static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+/* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
+   row does. Parts that load counts are items of unknown count, too. Other rows end the search. */
+static uint32_t dlpi_table_makes(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
+    const dlp_node *rows = t->nodes;
+    bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    uint32_t n = 0, i = 1;
+    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) n = i + 1;
+    cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
+    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
+    return cached && (n > 0 || parts) ? i : n;
 }
 
 /* True if a desc of workers says anything. Its padding does not count. */

@@ -60,7 +60,8 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
-#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
@@ -69,7 +70,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
     [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS, dlpi_node_map_fields},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
     [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
     [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_CAPACITY | DLPI_NODE_OUT},
@@ -90,6 +91,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .ends = dlpi_ends_add,          /* needs: scratch */
     .see = dlpi_ends_see,           /* needs: scratch */
     .out = dlpi_out_add,            /* needs: out */
+    .makes = dlpi_node_makes_add,   /* needs: parts */
 };
 
 static int dlpi_table_rows(dlpi_table *t) {
@@ -98,7 +100,8 @@ static int dlpi_table_rows(dlpi_table *t) {
     for (t->at = 0; t->at < t->n && rc >= 0; t->at++) {
         const dlp_node *node = &t->nodes[t->at];
         t->p->node = node->name;
-        rc = dlpi_verb_of(t, node)->add(t, node);
+        if (t->at > 0 && t->at + 1 < t->makes) continue; /* the last of these adds them all */
+        rc = (t->at + 1 == t->makes ? t->ops->makes : dlpi_verb_of(t, node)->add)(t, node);
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
