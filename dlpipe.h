@@ -4195,8 +4195,9 @@ enum {
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, and the rows up to the last maker: cells of inputs, said in
-                          one of these rows. A fetch node of which fields end: cells of these fields.
-                          The first out: max_held. Another out: batches that it may hold; 0: 1 */
+                          one of these rows. A fetch node of which fields end: cells of these
+                          fields. The first out: max_held. Another out: batches that it may hold;
+                          0: 1 */
     int32_t deal;      /* list: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
