@@ -238,10 +238,23 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
     return DLP_OK;
 }
 
+/* The desc of an expand, or of filters alone. node: their row that names the stage. */
+static int dlpi_makers_expand_desc(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                                   dlp_expand_desc *d) {
+    static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_expand_desc),
+                                        DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
+    int rc;
+    if (m->maker != NULL) *d = node->expand;
+    if ((rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(of))) != DLP_OK) return rc;
+    d->queue_size = m->capacity;
+    d->workers = m->workers;
+    d->id = m->id;
+    d->window = dlpi_window_after(t, m->n);
+    return DLP_OK;
+}
+
 /* The stage that makes items. Its pack or expand names it, else its first filter. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    static const dlpi_elsewhere of_expand[] = {
-        DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
     const dlp_node *node = m->maker != NULL ? m->maker : &t->nodes[t->at];
     dlp_expand_desc d = {.expand = NULL};
     int rc;
@@ -255,33 +268,34 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
         k.id = m->id;                                                    /* needs: pack */
         return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);              /* needs: pack */
     }                                                                    /* needs: pack */
-    if (m->maker != NULL) d = node->expand;
-    if ((rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(of_expand))) != DLP_OK) return rc;
-    d.queue_size = m->capacity;
-    d.workers = m->workers;
-    d.id = m->id;
-    d.window = dlpi_window_after(t, m->n);
-    return dlpi_add_expand(t->p, &d);
+    rc = dlpi_makers_expand_desc(t, node, m, &d);
+    return rc != DLP_OK ? rc : dlpi_add_expand(t->p, &d);
+}
+
+/* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
+                           dlp_fetch_desc *f) {
+    const dlp_node *batch = t->nodes;
+    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
+    if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
+        n = 0;
+    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
+        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
+    f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    t->fetched = t->copies = true;
+    return dlpi_add_fetch(t->p, f);
 }
 
 /* The stage that copies the items into rows. */
 static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_desc *f) {
-    const dlp_node *batch = t->nodes;
     dlp_dataset made = *f->dataset;
-    int32_t n = m->workers.num_workers > 2 ? 2 : m->workers.num_workers;
-    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (m->maker != NULL && m->maker->verb == DLP_EXPAND && m->maker->expand.n_fields > 0) {
         made.fields = m->maker->expand.fields;
         made.n_fields = m->maker->expand.n_fields;
     }
-    if (dlpi_filter_bytes(&made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
-    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
-        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
-    f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL && !dlpi_makers_pushed(t) ? t->waits->name : "copy";
-    t->fetched = t->copies = true;
-    return dlpi_add_fetch(t->p, f);
+    return dlpi_copies_add(t, &m->workers, &made, f);
 }
 
 /* Rows like these stand together, behind the first fetch, or behind the list. */

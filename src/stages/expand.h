@@ -147,11 +147,8 @@ static void dlpi_expand_outs(const dlp_pipe *p, dlpi_expand *x) {
     for (uint32_t f = 0; f < x->out.n; f++) x->out.any_ragged |= x->out.at[f].f.ragged != 0;
 }
 
-static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
-    if (rc != DLP_OK) return rc;
-    dlpi_expand_outs(p, x);
+/* What a cell has, once the fields are known. */
+static int dlpi_expand_bytes(dlp_pipe *p, const char *name, dlpi_expand *x) {
     x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
     x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
     x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
@@ -160,8 +157,17 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
     dlpi_arrived_place(x);
     if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
-    return dlpi_found_check(p, st);
+        return dlpi_bad(p, name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return DLP_OK;
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    dlpi_expand_outs(p, x);
+    rc = dlpi_expand_bytes(p, st->name, x);
+    return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
 /* ---- an input is made ---- */
@@ -226,14 +232,14 @@ static int dlpi_expand_make(dlpi_worker *w, uint32_t c, dlpi_making *m, dlp_item
     return rc;
 }
 
-static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = w->p->source_stage->self;
+/* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *to = dlpi_input_bytes(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_making m;
     uint64_t items = 1;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
     if (x->d.expand != NULL) {
         m.by = x;
@@ -245,11 +251,15 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         rc = dlpi_expand_fetch(w, x, c, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
-    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     cell->items = items;
     cell->bytes = items * x->out_bytes;
     return 0;
+}
+
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
 }
 
 static const dlpi_source_ops dlpi_expand_source = {
