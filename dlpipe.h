@@ -86,18 +86,19 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-offer >>impl-order
-   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region
-   >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
-   >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
-   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
-   >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found >>impl-reads
-   >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join
-   >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
-   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
-   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
-   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-branches-order
+   >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
+   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
+   >>impl-reads >>impl-branches >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch
+   >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer
+   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
+   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
+   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
+   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
+   >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -4011,7 +4012,8 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
 /* ---------------------------------------------------------------------------------------------
    >>graph      A PIPELINE AS A TABLE OF NODES
    A program writes its pipeline down as a table. Each row is a node: a name, one verb, what the
-   verb needs, its workers, and the queue after it. Data flow from each row to the next.
+   verb needs, its workers, and the queue after it. Data flow from each row to the next. Only a zip
+   or a mix takes records from several rows, which its from names.
 
      const dlp_node nodes[] = {
          {.name = "items",  .verb = DLP_LIST,   .list = {.n_items = 1000, .shuffle = 1}},
@@ -4025,7 +4027,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      if (dlp_pipe_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
 
      verb           what the node does                         where it may stand
-     DLP_LIST       gives the numbers of items, in an order    first
+     DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
      DLP_PUSH       gives items that producers push (>>push)   first
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
@@ -4035,6 +4037,8 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_ZIP        joins branches: an item of each (below)    after the last branch
+     DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
                     changes a batch                            after the batch
      DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
@@ -4071,6 +4075,30 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
+             filters, as in a table without branches. The rows of a branch follow each other. from
+             of the zip or mix names the last row of each branch, in the order of the table:
+
+               {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
+                .mix = {.weights = (const uint64_t[]){3, 1}}},
+
+             Zip: item k of a stream has the fields of the k-th item of each branch. The names of
+             all these fields differ. Mix: item k of a stream is the next item of one branch. All
+             branches have the same fields. In each period of the weights each branch comes as often
+             as its weight says. A mix never takes the item that is ready first.
+             Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
+             branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
+             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If all
+             branches of a zip only fetch, its row is left out. DROP is refused if a branch of a zip
+             makes items: the number of a failed input's items is unknown. DLP_SKIP of such a fetch
+             leaves the row out, too.
+             Workers: the makers of all branches share workers, as many as their rows say together.
+             The other fields of workers are the same in all of these rows.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts these.
+             Index: batch.index of a row is the index in the list of its branch; of a zip, in the
+             first list. Two shuffled lists differ in their orders, though they have as many items.
+             Data that belong together by index are fields of one fetch, not a zip.
+             Behind a zip or mix stand map, guard, batch, transfer and out.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
              the order nor the states.
@@ -4083,6 +4111,8 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              else of the first filter. Errors of these rows name this stage, too. The stage with the
              name of the first fetch only copies items into rows. Behind a push the stage that
              copies is "copy", and the push is a stage of its own.
+             The makers of all branches are one stage, with the name of the zip or mix; their errors
+             name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
@@ -4102,6 +4132,8 @@ enum {
     DLP_CACHE = 13,
     DLP_SPLIT = 14,
     DLP_GUARD = 15,
+    DLP_ZIP = 16,
+    DLP_MIX = 17,
     DLP_VERBS
 };
 
@@ -4171,6 +4203,13 @@ typedef struct dlp_node_batch {
                              for batches of up to 4096 bytes, else 2 at most; DLP_NONE: none */
 } dlp_node_batch;
 
+/* Join branches by weights. A zip has no desc. */
+typedef struct dlp_node_mix {
+    const uint64_t *weights; /* [number of names in from] each 1 or more; copied; NULL: all alike.
+                                Divided by their greatest common divisor their sum is at most 2^20
+                              */
+} dlp_node_mix;
+
 typedef struct dlp_node_transfer {
     const dlp_device *device; /* copied; NULL: dlp_device_host(). A thread copies if num_workers of
                                  the node is 1, else next does */
@@ -4223,6 +4262,7 @@ typedef struct dlp_node {
         dlp_pack_desc pack;
         dlp_node_filter filter;
         dlp_node_window window;
+        dlp_node_mix mix;
         dlp_cache_desc cache;
         dlp_split_desc split;
         dlp_node_guard guard;
@@ -6055,6 +6095,7 @@ enum {
     DLPI_DOMAIN_PARTS,
     DLPI_DOMAIN_PART_ITEMS,
     DLPI_DOMAIN_SHUFFLE_WINDOW,
+    DLPI_DOMAIN_BRANCHES,
     DLPI_DOMAIN_ORDERS = 64 /* and the number of the order: for an order that is added later */
 };
 
@@ -6997,10 +7038,15 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
    each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
-   and then cursor after cursor, without gaps ---- */
+   and then cursor after cursor, without gaps.
+   Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
+   The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
+   of a phase (1), and the bits of ordinal and of used in each list (1 each). ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
+#define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
+#define DLPI_BRANCHES 8u         /* lists that are joined, at most */
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -7030,23 +7076,25 @@ static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
 /* What stands before the cursors. */
 typedef struct dlpi_cursors {
     uint32_t first, n, ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
+    uint32_t lists, phase_bits;                             /* lists 0: one, whose bits are above */
+    uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
 
-static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) { return c->place_bits ? 7 : 6; }
+static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
+    if (c->lists > 0) return 7 + 2 * c->lists;
+    return c->place_bits ? 7 : 6;
+}
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
-    uint32_t bits = c->ordinal_bits + c->used_bits;
+    uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
+    for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
     return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
 }
 
 /* Are these of one order? */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
     return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
-           a->place_bits == b->place_bits;
-}
-
-static inline bool dlpi_cursor_same(const dlpi_cursor *a, const dlpi_cursor *b) {
-    return a->ordinal == b->ordinal && a->used == b->used && a->place == b->place &&
-           a->check == b->check;
+           a->place_bits == b->place_bits && a->lists == b->lists &&
+           a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
 }
 
 /* Bytes of n cursors in a state. */
@@ -7064,20 +7112,41 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
+    if (c->lists > 0) {
+        dlpi_bits_put(at, &bit, 8, DLPI_CURSORS_PATHS);
+        dlpi_bits_put(at, &bit, 8, c->lists);
+        dlpi_bits_put(at, &bit, 8, c->phase_bits);
+        memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
+        return;
+    }
     dlpi_bits_put(at, &bit, 8, c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0));
     dlpi_bits_put(at, &bit, 8, c->used_bits);
     if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
+}
+
+/* The rest of what stands before paths, from that bit on. */
+static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
+                                    uint32_t bytes) {
+    c->ordinal_bits = 0;
+    c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
+    c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
+    for (uint32_t b = 0; b < c->lists; b++)
+        if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
+    return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
 /* Of saved bytes; false: there is nothing like it in them. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
     if (bytes < 7) return false;
+    memset(c, 0, sizeof *c);
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (c->ordinal_bits == DLPI_CURSORS_PATHS) return dlpi_cursors_read_paths(c, at, bit, bytes);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    c->place_bits = 0;
     if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
         c->ordinal_bits -= DLPI_CURSORS_PLACES;
         c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
@@ -7105,6 +7174,48 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.place = dlpi_bits_take(at, &bit, c->place_bits);
     x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
+}
+
+/* ---- paths ---- */
+
+typedef struct dlpi_path {
+    dlpi_cursor list[DLPI_BRANCHES];
+    uint64_t phase;
+} dlpi_path;
+
+static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
+    for (uint32_t b = 0; b < c->lists; b++) {
+        dlpi_bits_put(at, &bit, c->bits[b][0], x->list[b].ordinal);
+        dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
+    }
+    dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
+}
+
+static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
+    memset(x, 0, sizeof *x);
+    for (uint32_t b = 0; b < c->lists; b++) {
+        x->list[b].ordinal = dlpi_bits_take(at, &bit, c->bits[b][0]);
+        x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
+    }
+    x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
+}
+
+/* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
+   Returns false if they differ. */
+static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
+                             uint32_t k, bool compare) {
+    const uint32_t bits = dlpi_cursor_bits(c);
+    uint32_t a = dlpi_cursors_at(c) * 8 + i * bits, b = dlpi_cursors_at(c) * 8 + k * bits;
+    for (uint32_t end = a + bits; a < end;) {
+        const uint64_t value = dlpi_bits_take(from, &b, 1);
+        if (!compare)
+            dlpi_bits_put(at, &a, 1, value);
+        else if (dlpi_bits_take(at, &a, 1) != value)
+            return false;
+    }
+    return true;
 }
 
 /* ---- inputs dealt by their weights ----
@@ -7768,6 +7879,42 @@ DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset,
 }
 
 DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-branches-order  WHICH LIST HAS THE NEXT ITEM OF A STREAM
+   Row k of a stream of a mix is the next item of list S[(k + h) mod P]. S is the schedule of the
+   weights (>>impl-mixing), P its period, and h a hash of (seed, epoch, stream). A stream that is
+   out has holes, and its k stands still. So k does not follow from the number of a batch, and a
+   state keeps the phase (k + h) mod P. */
+
+/* The seed of list l. The first list has the seed of the pipe. */
+static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
+    return l == 0 ? seed : dlpi_absorb(seed, l);
+}
+
+/* The phase of stream s where an epoch begins. */
+static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
+    return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
+}
+
+static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) {
+    return schedule[phase] >> DLPI_MIX_RANK_BITS;
+}
+
+/* Rows in a row, wherever they begin: how many of them are of list b, at most. */
+static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
+                                   uint64_t rows) {
+    const uint64_t rest = rows % period;
+    uint64_t all = 0, here = 0, most = 0;
+    for (uint64_t t = 0; t < period + rest; t++) {
+        const bool turn = dlpi_branch_at(schedule, t % period) == b;
+        if (t < period) all += turn;
+        here += turn;
+        if (t >= rest) here -= dlpi_branch_at(schedule, t - rest) == b;
+        if (here > most) most = here;
+    }
+    return rows / period * all + most;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
@@ -8471,6 +8618,8 @@ typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are. */
+enum { DLPI_NEXT_EPOCH = INT32_MAX };
+
 typedef struct dlpi_source_ops {
     /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
@@ -8486,7 +8635,7 @@ typedef struct dlpi_source_ops {
                                    may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then */
+       Returns what does then, or DLPI_NEXT_EPOCH: the epoch is over before batch b */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */
@@ -14542,8 +14691,10 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint32_t s = 0;
     int rc;
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
-    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    rc = p->source->agreed(p, rc, b, s);
+    do {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        rc = p->source->agreed(p, rc, b, s);
+    } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
@@ -16095,16 +16246,18 @@ typedef struct dlpi_table dlpi_table;
 
 /* What a row may say besides the desc of its verb, and what it is to the others. */
 enum {
-    DLPI_NODE_WORKERS = 1,  /* workers of its own */
-    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,   /* it is the first row */
-    DLPI_NODE_LOADS = 16,   /* it loads parts */
-    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
-    DLPI_NODE_FINDS = 64,   /* a window may follow it */
-    DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
-    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
-    DLPI_NODE_ITEMS = 512   /* it works on items, also in a cell */
+    DLPI_NODE_WORKERS = 1,   /* workers of its own */
+    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_LOADS = 16,    /* it loads parts */
+    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64,    /* a window may follow it */
+    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,   /* it joins branches */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
+    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
 };
 
 typedef struct dlpi_verb {
@@ -16140,6 +16293,8 @@ struct dlpi_table {
     const dlp_node *nodes;
     uint32_t n, at;         /* at: the row that is being added */
     const dlp_pipe_desc *d; /* of the run */
+    const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
+    const dlp_node *list;   /* of the branch whose rows are being added */
     const dlp_node *load;   /* NULL: no row loads parts */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
@@ -16225,7 +16380,7 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
 /* A row takes records from the row before it. */
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
-    if (from == NULL) return DLP_OK;
+    if (from == NULL || node == t->joins) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
                            i == 0 ? "be NULL: this row takes records from no node"
@@ -16270,15 +16425,20 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }
 
-static int dlpi_table_check(const dlpi_table *t) {
+static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
+    for (uint32_t i = t->n; i > 0; i--) {
+        const dlpi_verb *verb = dlpi_verb_of(t, &t->nodes[i - 1]);
+        if (verb != NULL && (verb->is & DLPI_NODE_JOINS) != 0) t->joins = &t->nodes[i - 1];
+    }
     for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
         const dlp_node *node = &t->nodes[i];
         const dlpi_verb *verb = dlpi_verb_of(t, node);
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL)
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
+            !(node->verb == DLP_LIST && i > 0 && node < t->joins))
             return dlpi_node_bad(t, node,
                                  i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
                                         : "begins a branch; only the first row of a table may");
@@ -16611,20 +16771,25 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->inputs[DLPI_INPUTS_CELLS].count;
+    return (uint32_t)p->inputs[DLPI_INPUTS_RECORDS].count;
 }
 
 /* ---- which cells may be open ---- */
 
-/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
-static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
-                               uint64_t stride, const char *words) {
+/* Areas: a record for each cell, with a run of as many inputs. */
+static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
     dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
     dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
                    dlpi_input_record(run), cells, DLPI_LINE);
-    dlpi_area_told(p, own + DLPI_INPUTS_CELLS, DLPI_PLAN_INPUTS, words,
+}
+
+/* Areas: cells of so many bytes, with a record each. */
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
+                               uint64_t stride, const char *words) {
+    dlpi_inputs_records(p, st, cells, run);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS, words,
                    dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
@@ -17090,6 +17255,7 @@ typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
     uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
     bool listed;
     bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
@@ -17152,13 +17318,27 @@ typedef struct dlpi_found_rule {
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
     void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
+                                       item the first unknown row needs; NULL: the one list */
+    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
+       state whose cursors c are; set: go on from there. False: no state has such a path. */
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
+    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                 bool set);
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    const dlpi_found_rule *rule; /* NULL: a row is an item */
+    struct dlpi_found *all;      /* the source: itself, or of what this is a branch */
+    struct dlpi_found *next;     /* of a source with branches: the first; of these: the next */
+    const char *name;            /* of a branch, for errors; NULL: the stage's */
+    uint64_t column;             /* of a branch: its rows among those of a slot */
+    bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
+                   out, and the rows behind it stay the same */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -17203,7 +17383,7 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->ahead.left)
+    if (loaded && u->used <= q->all->ahead.left)
         dlpi_found_append(q, &q->free, &q->free_last, c);
     else
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
@@ -17224,6 +17404,28 @@ static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
     if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* The list whose item the next row of stream i lacks, once all known rows are given. */
+static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
+    return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
+}
+
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole && q->spread != NULL)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
 /* All streams begin with this epoch, with what they have of it. */
@@ -17259,6 +17461,17 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->error.code = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, q->use[c].ticket);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+}
+
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
    ends before the input. */
 static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
@@ -17266,6 +17479,7 @@ static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
     e.position = 0;
+    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
     cell->error = e;
     if (q->use[c].failed) {
@@ -17398,6 +17612,7 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     const int64_t steps = q->d.steps_per_epoch;
+    q->all = q;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     if (steps != DLP_FOREVER)
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
@@ -17570,13 +17785,19 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
+/* What observers see of the streams. */
+static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
+}
+
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
-                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
-                  1, DLPI_LINE);
+    dlpi_found_counts_layout(p, st);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
                        q->plan.window ? "part cells, windows" : "part cells");
 }
@@ -17658,10 +17879,10 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
 
 /* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
    items. False if that is an error. Then the stream ends before the input. */
-static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
+    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, 1, &e);
     e.epoch = cell->epoch;
     if (q->use[c].failed) {
@@ -17678,34 +17899,6 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    cell->rec = 0;
-    cell->error.code = 0;
-    cell->made++;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
-}
-
-/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
-   each once, but where it begins elsewhere: after a seek, or in another epoch. */
-static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
-    dlpi_found_stream *x = &q->streams[i];
-    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
-        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
-        x->pass_left = n - ordinal % n;
-        x->pass_whole = x->pass_left == n;
-        x->pass_items = 0;
-        x->pass_epoch = q->epoch;
-    }
-    x->pass_items += items;
-    x->pass_next = ordinal + 1;
-    if (--x->pass_left == 0 && x->pass_whole)
-        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
-}
-
 #define DLPI_FOUND_BARREN \
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
@@ -17713,8 +17906,7 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
    stream had items, passes of this one prove less: each pass deals the inputs again. */
-static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
-    const dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
     const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
     const uint64_t empty = q->streams[i].empty;
@@ -17729,19 +17921,23 @@ static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
     else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
-    return q->rc != DLP_OK;
+    return q->all->rc != DLP_OK;
 }
 
 /* Take the count of input k of cell c, which is the first of stream i that was not known. An input
    that was left out has no items. False if the count can't be right. */
-static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool left_out) {
-    dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
+                                 bool left_out) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = left_out ? 0 : *known, used = 0;
     dlpi_found_pass_count(q, i, u->ordinal + k, items);
+    if (q->pairs && items == 0) {
+        u->lost |= UINT32_C(1) << k;
+        items = 1;
+    }
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
     if (items < used) {
@@ -17758,7 +17954,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
     q->any |= items > 0;
-    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
+    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, q, i);
 }
 
 /* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
@@ -17774,13 +17970,12 @@ static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
-static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
+static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     if (u->failed) return; /* it stays the first that is not known */
     if (u->learned < u->run) {
-        dlpi_found_reopen(p, c);
+        dlpi_found_reopen(p, q, c);
         return;
     }
     x->known = u->next;
@@ -17791,8 +17986,7 @@ static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
 }
 
 /* Take the counts of the first cell of stream i that was not known. */
-static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
-    dlpi_found *q = dlpi_found_of(p);
+static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
@@ -17803,12 +17997,12 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
     if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
     while (u->learned < made)
-        if (!dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
-    if (!loaded && dlpi_found_leaves_out(p, c) &&
-        !dlpi_found_learn_one(p, i, c, u->learned++, true))
-        return q->rc;
+        if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
+    if (!loaded && dlpi_found_leaves_out(p, q, c) &&
+        !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
+        return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
-    dlpi_found_learned(p, i, c);
+    dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
@@ -17927,29 +18121,36 @@ static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     x->length = 0;
 }
 
-/* Take all counts that are there, each stream's in its order. */
-static int dlpi_found_learn(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
+/* Take all counts of a list that are there, each stream's in its order. */
+static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
+    const int *rc = &q->all->rc;
+    for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
                !q->use[x->known].failed) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
-        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
-        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
+        if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
-    return q->rc;
+    return *rc;
+}
+
+/* Take all counts that are there. The counts of branches come first. */
+static int dlpi_found_learn(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (dlpi_found *b = q->next; b != NULL; b = b->next)
+        if (dlpi_found_learn_list(p, b) != DLP_OK) return q->rc;
+    return dlpi_found_learn_list(p, q);
 }
 
 /* ---- what is loaded next ---- */
 
-/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
-   have rows of them; the ones that are being loaded are passed over. */
-static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
+/* A free cell of a list, closed; DLPI_FOUND_NONE: none. Those that wait stand about in the order of
+   the batches that have rows of them; the ones that are being loaded are passed over. */
+static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     uint32_t before = DLPI_FOUND_NONE, c;
     if (q->free != DLPI_FOUND_NONE) {
         c = q->free;
@@ -17957,7 +18158,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         return c;
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->ahead.left) break;
+        if (q->use[c].used > q->all->ahead.left) break;
         if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
@@ -17966,12 +18167,11 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         if (q->waits_last == c) q->waits_last = before;
         return c;
     }
-    return q->n_cells;
+    return DLPI_FOUND_NONE;
 }
 
 /* How many inputs a new cell gets, as they cost lately. */
-static void dlpi_found_fit_run(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
+static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_stage *st = p->source_stage;
     uint64_t sum = 0, n = 0, most;
     for (int i = 0; i < st->n_workers; i++) {
@@ -17981,7 +18181,7 @@ static void dlpi_found_fit_run(dlp_pipe *p) {
     }
     most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_until = q->all->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
     q->run_known = n > 0;
 }
 
@@ -17992,8 +18192,7 @@ static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal
 }
 
 /* Have the next inputs of stream i loaded into cell c. */
-static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
+static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
@@ -18001,7 +18200,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     const uint32_t run = dlpi_found_run(q, s, x->next);
     *u = (dlpi_found_cell){.epoch = x->epoch,
                            .ordinal = x->next,
-                           .ticket = ++q->ahead.tickets,
+                           .ticket = ++q->all->ahead.tickets,
                            .run = run,
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
@@ -18026,8 +18225,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
 }
 
 /* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
-static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
+static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         if (!dlpi_epochs_over(p, q->streams[i].epoch) && !dlpi_epoch_held(p, q->streams[i].epoch) &&
@@ -18038,31 +18236,40 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
 
 /* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
    are, only as many as it needs. */
-static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
     if (q->most_run == 1) return true;
-    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
+    if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
 /* The present epoch is the one that streams are in. */
 static void dlpi_found_now(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
+    if (q->begun && q->epoch == p->schedule.epoch) return;
+    for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Ask for inputs until there is no free cell. */
+/* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
+static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
+    const uint32_t i = dlpi_found_poorest(p, q);
+    uint32_t c;
+    if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
+    if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+    dlpi_found_issue(p, q, i, c);
+    return 1;
+}
+
+/* Ask for inputs until there is no free cell: one of each list in turn. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t fresh = 0, c, i;
+    uint32_t fresh = 0, before;
     if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
     dlpi_found_now(p);
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
-           (c = dlpi_found_free_cell(p)) < q->n_cells) {
-        dlpi_found_issue(p, i, c);
-        fresh++;
-    }
+    do {
+        before = fresh;
+        for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
+    } while (fresh > before);
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
     if (fresh > 0)
         dlpi_wake_stage(p, q->arrivals != NULL ? q->arrivals->st : p->source_stage, DLPI_ANY,
@@ -18074,8 +18281,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
-    for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-        dlpi_input_closed(p, c, q->use[c].ticket);
+    for (; q != NULL; q = q->next)
+        for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+            dlpi_input_closed(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
 
@@ -18093,13 +18301,13 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     bool known = true, fails = false;
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
-        const dlpi_found_stream *x = &q->streams[i];
-        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
+        const dlpi_found *b = dlpi_found_lacks(q, i);
+        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, &q->streams[i]);
         n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
-        if (n < q->each && dlpi_found_broken(q, x))
+        if (n < q->each && dlpi_found_broken(b, &b->streams[i]))
             fails = true;
-        else if (n < q->each && !dlpi_found_out(q, x))
+        else if (n < q->each && !dlpi_found_out(b, &b->streams[i]))
             known = false;
         else if (n < q->each && p->last == DLP_LAST_DROP)
             return *rows = 0, true; /* whatever the others have */
@@ -18154,14 +18362,13 @@ static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint3
 }
 
 /* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
-static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
-                                uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
+static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
+                                uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
     const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    dlpi_found_row *row = dlpi_found_rows_of(p, s);
+    dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column;
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
@@ -18213,6 +18420,13 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
+/* The next item of a stream is in no row of this rank. */
+static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
+    dlpi_found_advance(p, x->head, 1);
+    x->rows--;
+    dlpi_found_gone(q, x);
+}
+
 /* The next row of stream i is another rank's, which reads the stream, too. */
 static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
@@ -18224,11 +18438,14 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         dlpi_found_open(p, i);
         dlpi_found_mixed_gone(p, x, 1);
     } else {
-        dlpi_found_advance(p, x->head, 1);
-        x->rows--;
-        dlpi_found_gone(q, x);
+        dlpi_found_pass_item(p, q, x);
     }
 }
+
+/* ---- a batch's rows, and what a worker sees of one ---- */
+
+/* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
+enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
@@ -18240,11 +18457,6 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
-/* ---- a batch's rows, and what a worker sees of one ---- */
-
-/* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
-enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
-
 /* Rows of stream i in the batch of slot s, from row r to end. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
@@ -18253,7 +18465,7 @@ static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint
     for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
     while (r < end && dlpi_found_rows_left(q, x) > 0)
         r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                            : dlpi_found_give(p, x, s, r, end - r);
+                            : dlpi_found_give(p, q, x, s, r, end - r);
     return r;
 }
 
@@ -18271,19 +18483,25 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         dlpi_found_stream *x = &q->streams[i];
         const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
         uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
+        const dlpi_found *b;
+        bool broken;
         uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
         end = r + n - after < count ? r + n - after : count;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
         for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i);
         r = dlpi_found_fill_stream(p, i, s, r, end);
         for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
-        if (before + (end - r) + after > 0 && dlpi_found_broken(q, x))
-            dlpi_found_fail_batch(p, x, s, r);
+        b = dlpi_found_lacks(q, i);
+        broken = dlpi_found_broken(b, &b->streams[i]);
+        if (before + (end - r) + after > 0 && broken)
+            dlpi_found_fail_batch(p, &b->streams[i], s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
-        if (dlpi_found_rows_left(q, x) > 0 || dlpi_found_broken(q, x))
-            state->note |= DLPI_FOUND_MORE_ITEMS;
-        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+        if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
+        if (q->rule && q->rule->put)
+            q->rule->put(q, state->at, i);
+        else
+            dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
 }
 
@@ -18324,11 +18542,15 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
    rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
    dlp_pipe_next_epoch.
 
+   A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
+   say so where an input had failed: it may have had items. Such a rank says 1. Then all ranks leave
+   the epoch.
+
    Where no item is left out, ranks that are out go on with batches of holes, and only this ends
    their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
    batch at which the last one is out. */
 
-enum { DLPI_AGREE_FAILED = -1 };
+enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = 1 };
 
 /* Do items of this rank follow the batch in slot s? */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
@@ -18390,12 +18612,30 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     return DLP_OK;
 }
 
-/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
-static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+/* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
+static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
+    if (p->after.batch == 0) return false;
+    return rc == DLP_END || (rc == DLP_OK && dlpi_slot_at(p, s)->epoch != p->after.epoch);
+}
+
+/* Some rank has no batch in this epoch: all leave it. rc: DLP_OK, or DLP_END. */
+static int dlpi_agree_leave(dlp_pipe *p, int rc) {
+    p->epoch_now = p->after.epoch;
+    dlpi_epoch_leave(p, p->after.epoch);
+    if (p->repeat->epoch_end) return DLP_EPOCH_END;
+    return rc == DLP_OK ? DLPI_NEXT_EPOCH : rc;
+}
+
+/* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
-    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    const bool over = dlpi_agree_over(p, rc, s);
+    int64_t mine = over           ? DLPI_AGREE_OVER
+                   : rc == DLP_OK ? dlpi_agree_mine(p, b)
+                                  : DLPI_AGREE_FAILED;
     int64_t all = q->d.agree(q->d.agree_user, mine, 0);
-    if (rc != DLP_OK) return rc;
+    if (rc < 0) return rc;
+    if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
     q->agreed.last = all % 2 == 0;
@@ -18408,10 +18648,10 @@ static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
     dlpi_bslot *slot;
-    if (!a->asks || rc > 0) return rc;
+    if (!a->asks || (rc > 0 && !dlpi_agree_over(p, rc, s))) return rc;
     if (a->left == 0 || a->generation != here) {
         a->left = 0;
-        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        if ((rc = dlpi_agree_ask(p, rc, b, s)) != DLP_OK) return rc;
         a->generation = here;
     }
     if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
@@ -18446,7 +18686,12 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
     if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        dlpi_cursor x;
+        if (q->rule && q->rule->take) {
+            if (!q->rule->take(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
+            continue;
+        }
+        x = dlpi_cursor_take(&c, s->sampler, i);
         if (x.used > q->most_items) return "sampler";
         if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
             return "sampler";
@@ -18458,13 +18703,15 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 
 /* Go on at another place: what was asked for is not needed. */
 static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
-    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
+    do {
+        for (uint32_t i = 0; i < b->cursors.n; i++)
+            while (b->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(b, &b->streams[i]);
+        dlpi_found_begin(b, to->epoch);
+    } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;
     q->any = true;
     dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
@@ -18476,6 +18723,10 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
                                    " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
                                    "rank does, and dlp_state_merge joins them",
                                    s, c.first, c.first + c.n - 1);
+        if (q->rule && q->rule->take) {
+            q->rule->take(q, &c, to->sampler, s - c.first, true);
+            continue;
+        }
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
         q->streams[i].given = to->batch * q->each;
@@ -18606,6 +18857,11 @@ typedef struct dlpi_expand {
     uint8_t *reads; /* [workers] dlpi_reads */
 } dlpi_expand;
 
+/* The items that rows are made of. */
+static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+    return &x->level[x->n_levels - 1];
+}
+
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
     uint64_t align = 1;
@@ -18652,6 +18908,17 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
+/* A row stands for no other: its stages can't replace it by the same item, again and again. */
+static int dlpi_expand_rows_check(dlp_pipe *p) {
+    for (const dlpi_stage *row = p->fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               p->source_stage->name);
+    return DLP_OK;
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
@@ -18659,12 +18926,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     const char *name = p->source_stage->name;
     int rc = dlpi_expand_copies_check(p, fetch);
     if (rc != DLP_OK) return rc;
-    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
-        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
-                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
-                               "stage \"%s\"",
-                               name);
+    if ((rc = dlpi_expand_rows_check(p)) != DLP_OK) return rc;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
@@ -18679,9 +18941,8 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
-                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+/* Check what the source's items come in: the order, and their number. */
+static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -18689,11 +18950,17 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                            "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
                            "DLP_ORDER_SHUFFLED with stage \"%s\"",
                            (int)order, p->source_stage->name);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return (rc = dlpi_found_refuses(p)) == DLP_OK ? dlpi_check_items(p) : rc;
+}
+
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
+                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    int rc = dlpi_expand_order(p);
+    if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     q->plan.n_inputs = p->fetch->dataset->n_items;
-    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    q->plan.shuffle_inputs = dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
 
@@ -19112,6 +19379,210 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
     st->ops = &x->reading;
     return DLP_OK;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-branches   SEVERAL LISTS, JOINED STREAM BY STREAM
+   Each branch has a list, streams and cells of its own, as in >>impl-found. The source itself has
+   no list. Its rule draws rows from the branches: row k of a stream is the k-th item of each branch
+   (zip), or the next item of one of them (mix). A row is known once its items are known.
+
+   Why it can't stand still. Let a batch wait, and a stream lack a row. At a zip some branch lacks
+   the item; at a mix the branch drawn lacks it. Each branch has as many cells of its own as its
+   streams need together, and no branch takes cells of another. A stream needs so many cells that
+   the items of its branch among R rows in a row lie in them, wherever the rows begin
+   (dlpi_branches_most). So the argument of >>impl-found holds for this branch: it lacks an item
+   while all its inputs are known, so it holds fewer cells than it needs, and gets one.
+
+   The first branch that lacks the item of a row, in the order of the table, decides whether the
+   stream is out or fails there. Neither workers nor their times change which one that is. */
+
+typedef struct dlpi_branch {
+    dlpi_expand x; /* its found is not the stage's self */
+    char name[32];
+    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
+    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
+    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
+    const dlp_field *out;                                     /* [n_out] of these: of its items */
+    uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
+    uint32_t n_out;
+    uint32_t first_field; /* of its items among those of a row */
+} dlpi_branch;
+
+typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
+    int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                 const dlp_field *made); /* of a cell: fields are known */
+    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to); /* to: its bytes */
+    dlp_item_fn copy; /* user: dlpi_expand */
+} dlpi_branch_ops;
+
+typedef struct dlpi_branches_stream {
+    uint64_t phase;                /* of the next row */
+    uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
+} dlpi_branches_stream;
+
+typedef struct dlpi_branches {
+    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+    const dlpi_branch_ops *ops;
+    uint32_t n;
+    uint64_t period;    /* of a mix; 0: a zip */
+    uint32_t *schedule; /* [period] of a mix */
+    uint64_t weights_hash;
+    dlpi_branches_stream *streams; /* [cursors.n] */
+    dlpi_stage_ops copies;         /* of the fetch stage, with runs copied at once */
+    dlpi_branch at[DLPI_BRANCHES];
+} dlpi_branches;
+
+_Static_assert(offsetof(dlpi_branches, found) == 0, "dlpi_found_of");
+
+static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
+    return (dlpi_branches *)(void *)(uintptr_t)q;
+}
+
+/* The branch that has cell c. */
+static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
+    const dlpi_branch *b = j->at;
+    while (c >= b->x.found.first_cell + b->x.found.n_cells) b++;
+    return b;
+}
+
+/* The bytes of cell c. With DLPIPE_DEBUG, which checks what surrounds cells, cells are alike. */
+static inline uint8_t *dlpi_branch_bytes(const dlp_pipe *p, const dlpi_branch *b, uint32_t c) {
+    if (DLPI_DEBUG) return dlpi_input_bytes(p, c);
+    return dlpi_input_bytes(p, 0) + b->at + (c - b->x.found.first_cell) * b->stride;
+}
+
+static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
+    dlpi_branches *j = dlpi_branches_of(q);
+    const uint64_t s = q->cursors.first + (uint64_t)i;
+    j->streams[i] = (dlpi_branches_stream){.phase = 0};
+    if (j->period > 0)
+        j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
+}
+
+/* The branch that has the item of a row of a mix: `rows` after the next one. */
+static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
+    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+}
+
+static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
+    const dlpi_branches *j = dlpi_branches_of(q);
+    const uint64_t rows = q->streams[i].rows;
+    uint32_t b = 0;
+    if (j->period > 0) return &j->at[dlpi_branches_drawn(j, i, rows)].x.found;
+    while (b + 1 < j->n && j->at[b].x.found.streams[i].rows > rows) b++;
+    return &j->at[b].x.found;
+}
+
+/* Rows of a zip that became known. */
+static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
+    const uint64_t rows = j->found.streams[i].rows;
+    uint64_t all = UINT64_MAX;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const uint64_t n = j->at[b].x.found.streams[i].rows;
+        if (n < all) all = n;
+    }
+    return all - rows;
+}
+
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    dlpi_branches_stream *x = &j->streams[i];
+    const uint64_t rows = j->found.streams[i].rows;
+    uint64_t more = 0;
+    DLPI_UNUSED(out);
+    if (j->period == 0) return dlpi_branches_zipped(j, i);
+    for (;; more++) {
+        const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
+        if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
+        x->drawn[b]++;
+    }
+}
+
+/* The next row of stream i is drawn: from which branch on, and up to which one. */
+static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) {
+    dlpi_branches_stream *x = &j->streams[i];
+    uint32_t b;
+    *end = j->n;
+    if (j->period == 0) return 0;
+    b = dlpi_branches_drawn(j, i, 0);
+    x->drawn[b]--;
+    x->phase = (x->phase + 1) % j->period;
+    *end = b + 1;
+    return b;
+}
+
+/* The next item of stream i of a branch becomes its part of row r. Returns false if the item was
+   left out, and only its place is there. */
+static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
+    const dlpi_found_cell *u = &b->use[b->streams[i].head];
+    dlpi_found_give(p, b, &b->streams[i], s, r, 1);
+    return (u->lost >> u->input & 1) == 0;
+}
+
+/* Items of branches become row r of slot s. The index of a row is that of its first branch. */
+static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    uint32_t end;
+    const uint32_t first = dlpi_branches_draw(j, i, &end);
+    bool whole = true;
+    while (end > first) whole &= dlpi_branch_give(p, &j->at[--end].x.found, i, s, r);
+    if (whole) return;
+    dlpi_slot_at(p, s)->dirty = 1;
+    dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
+}
+
+static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    uint32_t end;
+    const uint32_t first = dlpi_branches_draw(j, i, &end);
+    while (end > first) {
+        dlpi_found *b = &j->at[--end].x.found;
+        dlpi_found_pass_item(p, b, &b->streams[i]);
+    }
+}
+
+static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+    const dlpi_branches *j = dlpi_branches_of(q);
+    dlpi_path path = {.phase = j->streams[i].phase};
+    for (uint32_t b = 0; b < j->n; b++) path.list[b] = j->at[b].x.found.streams[i].at;
+    dlpi_path_put(&q->cursors, at, i, &path);
+}
+
+/* True if branch b of stream s can be there. */
+static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
+    if (at->used > q->most_items) return false;
+    return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
+}
+
+static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                               bool set) {
+    dlpi_branches *j = dlpi_branches_of(q);
+    const uint64_t s = c->first + (uint64_t)i;
+    dlpi_path path;
+    dlpi_path_take(c, at, i, &path);
+    if (j->period > 0 && path.phase >= j->period) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        dlpi_found *f = &j->at[b].x.found;
+        dlpi_found_stream *x;
+        if (!dlpi_branch_may(f, s, &path.list[b])) return false;
+        if (!set) continue;
+        x = &f->streams[s - q->cursors.first];
+        x->at = path.list[b];
+        x->next = x->at.ordinal;
+    }
+    if (set) j->streams[s - q->cursors.first].phase = path.phase;
+    return true;
+}
+
+static const dlpi_found_rule dlpi_branches_rule = {
+    .begin = dlpi_branches_begin,
+    .more = dlpi_branches_more,
+    .give = dlpi_branches_give,
+    .pass = dlpi_branches_pass,
+    .lacks = dlpi_branches_lacks,
+    .put = dlpi_branches_put,
+    .take = dlpi_branches_take,
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
@@ -22875,11 +23346,6 @@ static const dlpi_stage_ops dlpi_found_ops = {
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* The items that rows are made of. */
-static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
-    return &x->level[x->n_levels - 1];
-}
-
 /* The fetch stage's callback: the item of a row, out of its cell. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
@@ -23026,8 +23492,8 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
    of the level before it. */
-static int dlpi_expand_levels(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
+static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
     const dlp_field *f = x->input.fields;
     uint32_t n = x->input.n_fields;
     int rc = DLP_OK;
@@ -23035,7 +23501,7 @@ static int dlpi_expand_levels(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
         dlpi_level *l = &x->level[i];
         if (l->n > 0) {
-            f = st->fields + l->first;
+            f = made + l->first;
             n = l->n;
         }
         rc = dlpi_level_places(p, st, l, f, n);
@@ -23055,17 +23521,25 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
-static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
-    int rc = dlpi_expand_levels(p, st);
+/* What a cell has. made: the fields of the levels above the first. */
+static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                             const dlp_field *made) {
+    const int rc = dlpi_expand_levels(p, st, x, made);
     if (rc != DLP_OK) return rc;
-    x->cached = p->keeper_stage != NULL;
     x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
-    if (x->found.d.max_part_bytes <= DLPI_CELL_MAX) return dlpi_found_check(p, st);
-    return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return DLP_OK;
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    x->cached = p->keeper_stage != NULL;
+    return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
 static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -23270,12 +23744,13 @@ static bool dlpi_line_random(const dlpi_worker *w) {
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = w->p->source_stage->self;
+/* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_line b = {.by = x, .w = w, .c = c, .cell = dlpi_input_bytes(w->p, c), .of = cell};
+    dlp_item in = dlpi_expand_in(w, cell);
+    dlpi_line b = {.by = x, .w = w, .c = c, .cell = to, .of = cell};
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
@@ -23284,13 +23759,17 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
-    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
     if (b.left_out > 0) cell->error.position = b.left_out;
     if (x->cached && b.left_out == 0 && !dlpi_line_random(w))
         w->p->keeper->keep(w, cell->index, b.items, b.made, cell->bytes);
     return 0;
+}
+
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
@@ -23354,6 +23833,265 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .check = dlpi_expand_check,
     .private_words = "input tables",
     .source = &dlpi_expand_source,
+};
+
+/* ---- zip and mix: workers that make the items of all branches, and rows that are copied ---- */
+
+/* ---- work ---- */
+
+static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_branches *j = w->p->source_stage->self;
+    const dlpi_branch *b = dlpi_branch_of_cell(j, c);
+    return j->ops->load(w, &b->x, c, dlpi_branch_bytes(w->p, b, c));
+}
+
+typedef struct dlpi_branches_row { /* of a row, for its copy */
+    dlp_part part;                 /* first: dlp_item.part */
+    const dlp_pipe *p;
+    const dlpi_found_row *row;
+} dlpi_branches_row;
+
+static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                    void *extra) {
+    dlpi_branches_row *e = extra;
+    *e = (dlpi_branches_row){.p = w->p, .row = &dlpi_found_rows_of(w->p, s)[row]};
+    it->part = &e->part;
+}
+
+/* The fetch stage's callback: an item of each branch, or of one of them, out of its cell. */
+static int dlpi_branches_copy(void *user, dlp_item *it) {
+    const dlpi_branches *j = user;
+    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
+    const uint32_t items = j->period > 0 ? 1 : j->n;
+    for (uint32_t k = 0; k < items; k++) {
+        const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
+        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
+        dlp_part part = {.data = dlpi_branch_bytes(e->p, b, from->cell), .item = from->number};
+        dlp_item one = {.data = it->data + b->first_field,
+                        .length = it->length + b->first_field,
+                        .part = &part};
+        j->ops->copy((void *)(uintptr_t)&b->x, &one);
+    }
+    return 0;
+}
+
+/* Copy the item at `from` into row r of the cell at `to`. */
+static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *rows,
+                                    const uint8_t *from, uint8_t *to, uint32_t r) {
+    const dlpi_level *l = dlpi_expand_last(&b->x);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t bytes = (size_t)l->fs.at[f].row_bytes;
+        uint8_t *at = to + rows->at[b->first_field + f].offset + r * bytes;
+        if (bytes == 8)
+            memcpy(at, from + l->at[f], 8);
+        else
+            memcpy(at, from + l->at[f], bytes);
+    }
+}
+
+/* Copy the items of a claimed unit. */
+static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_branches *j = p->source_stage->self;
+    const uint32_t items = j->period > 0 ? 1 : j->n;
+    uint8_t *to = dlpi_item_cell(p, t->slot);
+    for (uint32_t k = 0; k < items; k++) {
+        const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot) + (size_t)k * p->batch_rows;
+        for (uint32_t r = t->row; r < t->end; r++) {
+            const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
+            const uint8_t *from = dlpi_branch_bytes(p, b, row[r].cell);
+            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
+                             to, r);
+        }
+    }
+    return t->end - t->row;
+}
+
+/* ---- sizes ---- */
+
+/* What of a branch follows from the run. */
+static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
+    dlpi_found *f = &b->x.found;
+    f->plan.batch = q->plan.batch;
+    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.own_first = q->plan.own_first;
+    f->each = q->each;
+    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.ordinal_bits = bits[0];
+    f->cursors.used_bits = bits[1];
+}
+
+static int dlpi_branches_sizes(dlp_pipe *p) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    dlpi_found *q = &j->found;
+    int rc = dlpi_expand_order(p);
+    if (rc == DLP_OK) rc = dlpi_expand_rows_check(p);
+    if (rc != DLP_OK) return rc;
+    if (p->fetch->ops != &j->copies) {
+        j->copies = *p->fetch->ops;
+        j->copies.bulk = dlpi_branches_bulk;
+        p->fetch->ops = &j->copies;
+    }
+    q->plan.n_inputs = UINT64_MAX;
+    for (uint32_t b = 0; b < j->n; b++)
+        if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
+            q->plan.n_inputs = j->at[b].x.found.plan.n_inputs;
+    if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
+    q->cursors.ordinal_bits = q->cursors.used_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    for (uint32_t b = 0; b < j->n; b++) dlpi_branch_lengths(q, &j->at[b], b, q->cursors.bits[b]);
+    return DLP_OK;
+}
+
+/* ---- cells ---- */
+
+static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint32_t k) {
+    dlpi_branch *b = &j->at[k];
+    dlpi_expand *x = &b->x;
+    dlpi_stage one = *st;
+    uint64_t rows = dlpi_found_look(p, &j->found);
+    int rc;
+    one.self = x;
+    dlpi_copy_text(one.name, sizeof one.name, b->name);
+    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_branches *j = st->self;
+    dlpi_found *q = &j->found;
+    const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    uint64_t cells = 0;
+    dlpi_found **next = &q->next;
+    if (q->cursors.n > fit)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "this rank reads %" PRIu32 " streams; a state has room for %" PRIu32
+                           " paths of %" PRIu32 " bits. Set fewer streams, or more ranks",
+                           q->cursors.n, fit, dlpi_cursor_bits(&q->cursors));
+    q->d.max_part_bytes = q->most_items = 0;
+    q->most_run = 1;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_found *f = &j->at[k].x.found;
+        const int rc = dlpi_branch_check(p, st, j, k);
+        if (rc != DLP_OK) return rc;
+        f->all = q;
+        f->name = j->at[k].name;
+        f->first_cell = (uint32_t)cells;
+        f->column = j->period > 0 ? 0 : k * p->batch_rows;
+        cells += f->n_cells;
+        if (f->most_run > q->most_run) q->most_run = f->most_run;
+        if (f->most_items > q->most_items) q->most_items = f->most_items;
+        if (f->d.max_part_bytes > q->d.max_part_bytes) q->d.max_part_bytes = f->d.max_part_bytes;
+        q->plan.shuffle_items |= f->plan.shuffle_items;
+        *next = f;
+        next = &f->next;
+    }
+    q->n_cells = (uint32_t)cells;
+    return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
+                       "65536 cells at most, of all branches");
+}
+
+/* ---- memory ---- */
+
+/* The cells of each branch are as large as its own inputs and items. */
+static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_branches *j = st->self;
+    uint64_t bytes = 0;
+    if (DLPI_DEBUG) {
+        dlpi_found_layout(p, st);
+        return;
+    }
+    dlpi_found_counts_layout(p, st);
+    dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
+    for (uint32_t k = 0; k < j->n; k++) {
+        const dlpi_found *f = &j->at[k].x.found;
+        j->at[k].at = bytes = dlpi_round_up(bytes, dlpi_found_align(f));
+        j->at[k].stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
+        bytes = dlpi_sum(bytes, dlpi_times(j->at[k].stride, f->n_cells));
+    }
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
+                   "part cells of all branches", bytes, 1, 4096);
+}
+
+static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
+    const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    const uint64_t rows = j->period > 0 ? p->batch_rows : dlpi_times(p->batch_rows, j->n);
+    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
+}
+
+static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_branches *j = st->self;
+    const uint64_t streams = j->found.cursors.n;
+    int n = dlpi_found_blocks(p, st, out);
+    out[1].bytes = dlpi_times(out[1].bytes, j->n + 1);
+    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
+    out[n++] =
+        (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    return n;
+}
+
+static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_branches *j = st->self;
+    dlpi_found *q = &j->found;
+    dlpi_found_live(p, st);
+    memset(q->spread, 0, sizeof *q->spread);
+    q->free = q->free_last = DLPI_FOUND_NONE;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_found *f = &j->at[k].x.found;
+        const uint32_t end = f->first_cell + f->n_cells;
+        f->use = q->use;
+        f->items = q->items;
+        f->counts = q->counts;
+        f->streams = q->streams + (size_t)(k + 1) * q->cursors.n;
+        for (uint32_t i = 0; i < q->cursors.n; i++)
+            f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
+        f->run = 1;
+        f->waits = f->waits_last = DLPI_FOUND_NONE;
+        f->free = f->first_cell;
+        f->free_last = end - 1;
+        q->use[end - 1].next = DLPI_FOUND_NONE;
+    }
+}
+
+/* ---- states ---- */
+
+static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
+    s->params = dlpi_absorb(s->params, j->weights_hash);
+    for (uint32_t b = 0; b < j->n; b++)
+        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
+                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+}
+
+static const dlpi_source_ops dlpi_branches_source = {
+    .sizes = dlpi_branches_sizes,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_branches_slot_bytes,
+    .row_bytes = sizeof(dlpi_branches_row),
+    .row = dlpi_branches_row_extra,
+    .config = dlpi_branches_config,
+    .params = "streams, steps_per_epoch, weights, and n_items, shuffle, max_out and id of branches",
+    .input = "input",
+    .load = dlpi_branches_load,
+};
+
+static const dlpi_stage_ops dlpi_branches_ops = {
+    .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .seen = dlpi_found_seen,
+    .self_bytes = sizeof(dlpi_branches),
+    .check = dlpi_branches_check,
+    .layout = dlpi_branches_layout,
+    .private_words = "input tables",
+    .blocks = dlpi_branches_blocks,
+    .live = dlpi_branches_live,
+    .source = &dlpi_branches_source,
 };
 
 /* ---- the desc ---- */
@@ -35217,7 +35955,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
-    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->nodes[0].list : NULL;
+    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->list->list : NULL;
     const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
@@ -35230,7 +35968,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
                                             .fetch = d->fetch,
                                             .user = d->user};
     if (told && ds->n_items != n)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
                            "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
                            " items; set 0, which takes that number",
                            n, node->name, ds->n_items);
@@ -35673,7 +36411,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     if (rc != DLP_OK) return rc;
     if (node->map.ends != NULL)
         return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
-    if (m->fetch == NULL && m->push == NULL && m->n_levels == 1)
+    if (m->n_fields[m->n_levels - 1] == 0)
         return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
@@ -35757,8 +36495,9 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                        before->name);
 }
 
-/* The push before these rows, if it is one: its fields, which its own thread reads. */
-static int dlpi_makers_pushed(dlpi_table *t, dlpi_makers *m) {
+/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
+    m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (t->nodes->verb != DLP_PUSH) return DLP_OK;
     m->push = t->nodes;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
@@ -35770,7 +36509,7 @@ static int dlpi_makers_pushed(dlpi_table *t, dlpi_makers *m) {
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
-    int rc = dlpi_makers_pushed(t, m);
+    int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
     m->workers = dlpi_node_workers(t, by);
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
@@ -35847,8 +36586,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
         return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
                              "between a load and other makers: items of a part are fetched one "
                              "after the other");
-    if (m->fetch == NULL && m->push == NULL) m->input.fetch = dlpi_no_input;
-    if ((m->fetch == NULL && m->push == NULL) || m->load != NULL) m->input.n_items = t->n_items;
+    if (m->load != NULL) m->input.n_items = t->n_items;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
     m->f.dataset = &m->input;
@@ -35856,11 +36594,25 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
 }
 
+/* The desc of the last expand, or of filters alone. node: their row that names the stage. */
+static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                                    dlp_expand_desc *d) {
+    *d = (dlp_expand_desc){.expand = NULL};
+    dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
+    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
+    d->fields = NULL; /* the levels have them */
+    d->n_fields = 0;
+    d->queue_size = m->capacity;
+    d->workers = m->workers;
+    d->id = m->id;
+    d->window = dlpi_window_after(t);
+}
+
 /* The stage that makes items. Its pack or last expand names it, else its first filter, or its load.
  */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = m->maker != NULL ? m->maker : m->rows;
-    dlp_expand_desc d = {.expand = NULL};
+    dlp_expand_desc d;
     for (uint32_t i = 0; m->maker == NULL && i < m->n && node->verb != DLP_FILTER; i++)
         if (m->rows[i].verb == DLP_FILTER) node = &m->rows[i];
     t->p->node = node->name;
@@ -35873,15 +36625,23 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
         k.id = m->id;
         return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);
     }
-    dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
-    if (m->maker != NULL) d = m->level[m->n_levels - 2].maker;
-    d.fields = NULL; /* the levels have them */
-    d.n_fields = 0;
-    d.queue_size = m->capacity;
-    d.workers = m->workers;
-    d.id = m->id;
-    d.window = dlpi_window_after(t);
+    dlpi_makers_expand_desc(t, node, m, &d);
     return dlpi_add_expand(t->p, &d);
+}
+
+/* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
+                           dlp_fetch_desc *f) {
+    const dlp_node *batch = t->nodes;
+    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
+    if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
+        n = 0;
+    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
+        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
+    f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    t->fetched = t->copies = true;
+    return dlpi_add_fetch(t->p, f);
 }
 
 /* How many items may be made of an input. */
@@ -35898,12 +36658,9 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Give the stage its levels, and a copy of their fields. */
-static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
-    dlp_field all[DLPI_LEVELS * DLP_MAX_FIELDS];
-    dlpi_expand *x = st->self;
+/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
-    int rc;
     x->n_levels = m->n_levels;
     x->n_fetched = m->n_fetched;
     memcpy(x->level, m->level, sizeof x->level);
@@ -35913,6 +36670,15 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
         memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
         n += m->n_fields[i];
     }
+    return n;
+}
+
+/* Give the stage its levels, and a copy of their fields. */
+static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    dlpi_expand *x = st->self;
+    const uint32_t n = dlpi_makers_give(m, x, all);
+    int rc;
     if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
@@ -35922,19 +36688,10 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
 
 /* The stage that copies the items into rows. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *batch = t->nodes;
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
-    int32_t n = m->workers.num_workers > 2 ? 2 : m->workers.num_workers;
-    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    if (dlpi_filter_bytes(&made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
-    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
-        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
-    m->f.workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
-    t->fetched = t->copies = true;
-    return dlpi_add_fetch(t->p, &m->f);
+    return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
 /* Let an asynchronous source read the inputs into their cells. */
@@ -36060,6 +36817,344 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     if (d->preload == DLP_PRELOAD_DEVICE && t->n_items <= INT32_MAX) /* one for each chunk */
         dlpi_transfer_of(&t->p->stages[rc - 1])->d.device_buffers = (int32_t)t->n_items;
     return rc;
+}
+
+/* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
+
+/* Copy n fields and their names. names: [n] where they go. */
+static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
+                              char (*names)[DLPI_NAME_KEPT], const dlp_field *f, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = f[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, node, i, name, "name", "name must have 1 to 31 bytes");
+        dlpi_copy_text(names[i], DLPI_NAME_KEPT, name);
+        to[i] = f[i];
+        to[i].name = names[i];
+    }
+    return DLP_OK;
+}
+
+/* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
+   d: of its last expand, or of filters alone. */
+static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                            const dlpi_makers *m, const dlp_expand_desc *d) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    dlpi_stage one = *st;
+    dlpi_expand *x = &b->x;
+    uint32_t n;
+    int rc;
+    one.self = x;
+    dlpi_copy_text(b->name, sizeof b->name, st->name);
+    if ((rc = dlpi_expand_take(t->p, &one, d)) != DLP_OK) return rc;
+    x->input = m->input;
+    x->found.plan.n_inputs = m->input.n_items;
+    x->found.plan.shuffle_inputs = shuffle;
+    n = dlpi_makers_give(m, x, all);
+    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
+    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
+    if (rc == DLP_OK)
+        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
+    x->input.fields = b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->n_out = m->n_fields[m->n_levels - 1];
+    return rc;
+}
+
+static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
+                                  const uint64_t *weights) {
+    uint64_t ones[DLPI_BRANCHES];
+    dlp_error e;
+    dlp_mix *m = NULL;
+    for (uint32_t b = 0; b < j->n; b++) {
+        ones[b] = 1;
+        if (weights != NULL && weights[b] == 0)
+            return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                               "weights[%" PRIu32 "] is 0; set 1 or more, or leave \"%s\" out", b,
+                               j->at[b].name);
+    }
+    if (dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, &e) !=
+        DLP_OK) {
+        dlpi_copy_text(e.stage, sizeof e.stage, name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    j->schedule = malloc((size_t)m->period * sizeof *j->schedule);
+    if (j->schedule != NULL) memcpy(j->schedule, m->schedule, (size_t)m->period * 4);
+    j->period = m->period;
+    for (uint32_t b = 0; b < j->n; b++)
+        j->weights_hash = dlpi_absorb(j->weights_hash, m->part[b].weight);
+    dlp_mix_close(m);
+    return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
+}
+
+/* What of a list behind the first is its own. */
+static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_list *l = &node->list;
+    const bool counts = node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
+    int rc = dlpi_within(t->p, node->name, "list.n_items", (int64_t)l->n_items, counts ? 0 : 1,
+                         DLPI_MAX_ITEMS, "1..2^48, or 0 with a source");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "list.shuffle", l->shuffle, 0, 1, "0 or 1");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "list.open_end", l->open_end, 0, 0, "0 in a branch");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
+                         "0: the first list of the table says it");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0, 0,
+                         "0: the first list of the table says it");
+    if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
+        rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
+                           "in a branch: shuffle says it");
+    t->n_items = l->n_items;
+    t->list = node;
+    return rc;
+}
+
+/* Two branches share workers, so they say alike what both say. */
+static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
+                               const dlp_workers_desc *all, const dlp_workers_desc *w) {
+    const struct {
+        const char *field;
+        bool same;
+    } all_fields[] = {
+        {"placement", all->placement == w->placement},
+        {"on_error", all->on_error == w->on_error},
+        {"retries", all->retries == w->retries},
+        {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
+        {"max_skips", all->max_skips == w->max_skips},
+        {"deadline_ms", all->deadline_ms == w->deadline_ms},
+        {"idempotent", all->idempotent == w->idempotent},
+        {"worker_init", all->worker_init == w->worker_init && all->worker_exit == w->worker_exit &&
+                            all->worker_user == w->worker_user && all->tell == w->tell},
+        {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
+        {"stack_bytes", all->stack_bytes == w->stack_bytes},
+        {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
+    };
+    for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
+        if (!all_fields[i].same)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                               "workers.%s differs from that of \"%s\": branches share workers. "
+                               "Set it alike in both",
+                               all_fields[i].field, t->nodes[1].name);
+    return DLP_OK;
+}
+
+/* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
+   nobody knows how many items a failed input has. */
+static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+    if (t->joins->verb != DLP_ZIP) return DLP_OK;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_expand *x = &j->at[k].x;
+        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
+        if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
+            return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
+                            "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
+                            DLP_ON_ERROR_DROP);
+    }
+    return DLP_OK;
+}
+
+/* Add the workers of a branch to those of the branches before it. */
+static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *all,
+                             const dlp_workers_desc *w, bool first) {
+    const int32_t more = w->num_workers != 0 ? w->num_workers : 1;
+    int rc = DLP_OK;
+    if (first) {
+        *all = *w;
+        all->num_workers = more;
+        return DLP_OK;
+    }
+    if (dlpi_workers_given(w)) rc = dlpi_branch_workers(t, node, all, w);
+    if (rc != DLP_OK || all->num_workers == DLP_NONE) return rc;
+    all->num_workers += more;
+    return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
+                       DLP_MAX_WORKERS, "1024 at most, in all branches");
+}
+
+/* Take the rows of a branch, from its list on; t->at is the row behind the list. */
+static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
+    const dlp_node *node = &t->nodes[t->at];
+    dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlp_expand_desc d;
+    dlpi_stage one = *st;
+    bool shuffle = t->list->list.shuffle != 0;
+    int rc;
+    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    for (uint32_t i = 1; i < m.n; i++)
+        if (node[i].verb == DLP_FETCH)
+            return dlpi_node_bad(t, &node[i],
+                                 "is a second fetch of a branch; write all fields in one");
+    if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
+    if (m.reads)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
+                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
+                           "reads at once",
+                           t->joins->name);
+    if (m.maker != NULL) node = m.maker;
+    dlpi_makers_expand_desc(t, node, &m, &d);
+    if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
+    if (j->n == 0)
+        shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
+    if (m.input.n_items == 0) m.input.n_items = t->n_items;
+    one.w = st->w;
+    dlpi_workers_begin(&one);
+    dlpi_copy_text(one.name, sizeof one.name, node->name);
+    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    j->n++;
+    t->at += m.n;
+    return rc;
+}
+
+/* A branch has a list, a fetch, and then expand or filter. */
+static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
+    const int verb = node->verb;
+    if (verb == DLP_LIST || verb == DLP_FETCH || verb == DLP_EXPAND || verb == DLP_FILTER)
+        return DLP_OK;
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
+        return dlpi_node_bad(t, node,
+                             "stands in a branch of a zip or mix; write it behind the "
+                             "row that joins the branches");
+    return dlpi_node_bad(t, node,
+                         "stands in a branch of a zip or mix; a branch has a list, a "
+                         "fetch, and then expand or filter");
+}
+
+/* from of a zip or mix names the last row of each branch. */
+static int dlpi_branches_from(const dlpi_table *t) {
+    const dlp_node *join = t->joins;
+    uint32_t k = 0, lists = 0;
+    for (const dlp_node *node = t->nodes; node < join; node++) {
+        const bool last = node + 1 == join || node[1].verb == DLP_LIST;
+        const int rc = dlpi_branch_row(t, node);
+        if (rc != DLP_OK) return rc;
+        lists += node->verb == DLP_LIST;
+        if (!last) continue;
+        if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
+            return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
+                               "from[%" PRIu32 "] must be \"%s\": the last row of each branch, in "
+                               "the order of the table, then NULL",
+                               k, node->name);
+        k++;
+    }
+    if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
+                           "from has another number of names than the table has lists above "
+                           "\"%s\" (%" PRIu32 "), which must be 2..8",
+                           join->name, lists);
+    return DLP_OK;
+}
+
+/* Only rows like these stand behind a zip or mix. */
+static int dlpi_branches_after(const dlpi_table *t) {
+    for (const dlp_node *node = t->joins + 1; node < t->nodes + t->n; node++) {
+        const int verb = node->verb;
+        if (verb == DLP_FETCH)
+            return dlpi_node_bad(t, node,
+                                 "fetches by index behind a zip or mix; write it in the "
+                                 "branch");
+        if (verb == DLP_ZIP || verb == DLP_MIX)
+            return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
+        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
+            return dlpi_node_bad(t, node,
+                                 "stands behind a zip or mix, where map, guard, batch, "
+                                 "transfer and out may; write it in the branch");
+    }
+    return DLP_OK;
+}
+
+/* The fields of a row: all fields of a zip, or those that the branches of a mix have alike. */
+static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
+    *n = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_branch *b = &j->at[k];
+        if (t->joins->verb == DLP_MIX && k > 0) {
+            bool alike = b->n_out == *n;
+            for (uint32_t i = 0; alike && i < *n; i++)
+                alike = dlpi_fields_alike(&b->out[i], &to[i]) &&
+                        strcmp(b->out[i].name, to[i].name) == 0;
+            if (!alike)
+                return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
+                                   "fields differ from those of \"%s\"; branches of a mix have "
+                                   "the same fields. A zip joins other fields",
+                                   j->at[0].name);
+            continue;
+        }
+        if (*n + b->n_out > DLP_MAX_FIELDS)
+            return dlpi_bad(t->p, b->name, "n_fields", "16 at most, in all branches of a zip",
+                            *n + b->n_out);
+        for (uint32_t i = 0; i < b->n_out; i++)
+            for (uint32_t f = 0; f < *n; f++)
+                if (strcmp(b->out[i].name, to[f].name) == 0)
+                    return dlpi_bad_field(t->p, b->name, i, to[f].name, "name",
+                                          "another branch of the zip has a field of that name; "
+                                          "rename one");
+        b->first_field = *n;
+        memcpy(to + *n, b->out, b->n_out * sizeof *to);
+        *n += b->n_out;
+    }
+    return DLP_OK;
+}
+
+/* The stage that copies items of the branches into rows. */
+static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
+                      .fields = fields,
+                      .writes_all_bytes = 1,
+                      .fetch = dlpi_branches_copy,
+                      .user = j};
+    dlp_fetch_desc f = {.dataset = &ds};
+    const int rc = dlpi_branches_fields(t, j, fields, &ds.n_fields);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
+    t->p->node = "copy";
+    return dlpi_copies_add(t, w, &ds, &f);
+}
+
+/* Add all rows up to this one, which joins them. */
+static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
+    static const dlpi_branch_ops ops = {
+        .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
+    dlp_workers_desc w;
+    dlpi_branches *j;
+    dlpi_stage *st;
+    int rc = dlpi_branches_from(t);
+    if (rc == DLP_OK) rc = dlpi_branches_after(t);
+    if (rc != DLP_OK) return rc;
+    t->p->node = t->nodes[0].name;
+    t->list = t->nodes;
+    if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
+    if (dlpi_table_turns(t))
+        return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
+    t->p->node = node->name;
+    if ((st = dlpi_add(t->p, &dlpi_branches_ops, "branches", NULL)) == NULL) return t->p->err.code;
+    j = st->self;
+    j->ops = &ops;
+    t->at = 1;
+    do {
+        if (j->n > 0 && (rc = dlpi_branch_list(t, &t->nodes[t->at++])) != DLP_OK) return rc;
+        if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
+    } while (&t->nodes[t->at] != node);
+    if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
+    w = st->w;
+    dlpi_workers_begin(st);
+    st->w.name = st->name;
+    j->found.d = j->at[0].x.found.d;
+    j->found.plan.streams = j->at[0].x.found.plan.streams;
+    j->found.rule = &dlpi_branches_rule;
+    j->found.least_items = 1;
+    if ((rc = dlpi_found_take_ends(t->p, st)) != DLP_OK) return rc;
+    if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
+    t->at++;
+    t->unknown = true;
+    return dlpi_branches_copies(t, j, &w);
 }
 
 /* ---- out: the last rows of a table ---- */
@@ -36218,8 +37313,11 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
-#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
+#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
+#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
+#define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
@@ -36228,9 +37326,9 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_CAPACITY | DLPI_NODE_OUT},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
@@ -36239,6 +37337,8 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
     [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
     [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {
@@ -36254,7 +37354,9 @@ static const dlpi_table_ops dlpi_table_kinds = {
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
-    for (t->at = 0; t->at < t->n && rc >= 0; t->at++) {
+    t->list = t->nodes;
+    if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
+    for (; t->at < t->n && rc >= 0; t->at++) {
         const dlp_node *node = &t->nodes[t->at];
         t->p->node = node->name;
         if (t->at > 0 && t->at + 1 < t->makes) continue; /* the last of these adds them all */
@@ -36865,24 +37967,22 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
 }
 
-/* The cursor of stream s, in the states from the i-th on that have it; *by: how many have. */
-static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dlpi_cursor *x,
-                             uint32_t *by, dlp_error *err) {
+/* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
+   many have. */
+static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
+                             const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
     *by = 0;
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state from;
         dlpi_cursors c;
-        dlpi_cursor y;
         memcpy(&from, states[i].bytes, sizeof from);
         if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
-        y = dlpi_cursor_take(&c, from.sampler, s - c.first);
-        if ((*by)++ > 0 && !dlpi_cursor_same(x, &y))
+        if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "states[%" PRIu32 "] has stream %" PRIu32
                                   " at another place than one before: two ranks had other data",
                                   i, s);
-        *x = y;
     }
     return DLP_OK;
 }
@@ -36894,19 +37994,19 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state s;
         dlpi_cursors c;
+        uint32_t mine;
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
             return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+        mine = c.first;
         if (i > 0 && !dlpi_cursors_alike(&c, all))
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
-        all->ordinal_bits = c.ordinal_bits;
-        all->used_bits = c.used_bits;
-        all->place_bits = c.place_bits;
-        if (c.first < all->first) all->first = c.first;
-        if (c.first + c.n > end) end = c.first + c.n;
+        c.first = c.first < all->first ? c.first : all->first;
+        if (mine + c.n > end) end = mine + c.n;
+        *all = c;
     }
     all->n = end - all->first;
     if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
@@ -36934,15 +38034,13 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     memset(to.sampler, 0, sizeof to.sampler);
     dlpi_cursors_begin(&all, to.sampler);
     for (uint32_t i = 0; i < all.n; i++) {
-        dlpi_cursor x = {0, 0, 0, 0};
         uint32_t by;
-        rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
+        rc = dlpi_merge_cursor(states, n, all.first + i, &all, to.sampler, &by, err);
         if (rc != DLP_OK) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "no state has stream %" PRIu32 ", which others lie around",
                                   all.first + i);
-        dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
     dlpi_state_give(&to, out);

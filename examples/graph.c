@@ -1,11 +1,11 @@
-/* Pipelines as tables: seven of them, on data that are made up. For each table the program prints
+/* Pipelines as tables: nine of them, on data that are made up. For each table the program prints
    the plan, which says what the pipe will take before anything is allocated, and the rows a second.
 
      graph [-n items] [-w workers] [-k in_flight] [-q] [-g FILE] [TABLE ...]
 
    -n items of the list (20000), -w workers of each node that has some (2), -k reads at once (32),
-    -q: no plans, -g: nothing runs, and FILE becomes a picture (SVG) of the last table's plan.
-    TABLE: economic, classic, speeds, zipped, filtered, packed, shards or pushed; none: all.
+   -q: no plans, -g: nothing runs, and FILE becomes a picture (SVG) of the last table's plan.
+   TABLE: economic, classic, speeds, zipped, filtered, packed, mixture, shards, pushed; none: all.
 
    The checksum is that of all rows in their order. It does not depend on workers or on -k.
    cc -O2 graph.c -lpthread */
@@ -104,6 +104,13 @@ static int cut(void *user, dlp_expand *x) {
         if (made == NULL) return DLP_ERR_LENGTH;
         memcpy(made->data[0], from + i, PIECE * sizeof *from);
     }
+    return 0;
+}
+
+static int read_piece(void *user, dlp_item *item) {
+    uint16_t *to = item->data[0];
+    (void)user;
+    for (uint64_t i = 0; i < PIECE; i++) to[i] = (uint16_t)(item->index * 3 + i);
     return 0;
 }
 
@@ -285,6 +292,29 @@ static int packed_rows(const char *name) {
     return run(name, DLP_NODES(nodes));
 }
 
+/* Three pieces of documents to one piece of another list, each list in an order of its own. Nobody
+   knows in advance how many pieces a document has. */
+static int mixture(const char *name) {
+    const char *const from[] = {"cut", "ready", NULL};
+    const uint64_t weights[] = {3, 1};
+    const dlp_node nodes[] = {
+        {.name = "documents", .verb = DLP_LIST, .list = {.n_items = items, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_document, .fields = &tokens, .n_fields = 1},
+         .workers = {.num_workers = workers}},
+        {.name = "cut",
+         .verb = DLP_EXPAND,
+         .expand = {.expand = cut, .max_out = LONGEST / PIECE, .fields = &piece, .n_fields = 1}},
+        {.name = "pieces", .verb = DLP_LIST, .list = {.n_items = 5 * items, .shuffle = 1}},
+        {.name = "ready",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_piece, .fields = &piece, .n_fields = 1}},
+        {.name = "both", .from = from, .verb = DLP_MIX, .mix = {.weights = weights}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
+    return run(name, DLP_NODES(nodes));
+}
+
 /* Shards of many pieces; the trainer has each batch, and a log has the newest one whenever it is
    done with the batch before. */
 static int shards(const char *name) {
@@ -355,8 +385,7 @@ static const struct {
     int (*run)(const char *name);
 } tables[] = {{"economic", economic}, {"classic", classic},   {"speeds", speeds},
               {"zipped", zipped},     {"filtered", filtered}, {"packed", packed_rows},
-              {"shards", shards},
-              {"pushed", pushed}};
+              {"mixture", mixture},   {"shards", shards},     {"pushed", pushed}};
 
 /* Run the tables of this name, or all. Returns -1 if there is none, else as run. */
 static int run_named(const char *name) {

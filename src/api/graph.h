@@ -11,7 +11,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>graph      A PIPELINE AS A TABLE OF NODES
    A program writes its pipeline down as a table. Each row is a node: a name, one verb, what the
-   verb needs, its workers, and the queue after it. Data flow from each row to the next.
+   verb needs, its workers, and the queue after it. Data flow from each row to the next. Only a zip
+   or a mix takes records from several rows, which its from names.
 
      const dlp_node nodes[] = {
          {.name = "items",  .verb = DLP_LIST,   .list = {.n_items = 1000, .shuffle = 1}},
@@ -25,7 +26,7 @@
      if (dlp_pipe_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
 
      verb           what the node does                         where it may stand
-     DLP_LIST       gives the numbers of items, in an order    first
+     DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
      DLP_PUSH       gives items that producers push (>>push)   first
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
@@ -35,6 +36,8 @@
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_ZIP        joins branches: an item of each (below)    after the last branch
+     DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
                     changes a batch                            after the batch
      DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
@@ -71,6 +74,30 @@
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
+             filters, as in a table without branches. The rows of a branch follow each other. from
+             of the zip or mix names the last row of each branch, in the order of the table:
+
+               {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
+                .mix = {.weights = (const uint64_t[]){3, 1}}},
+
+             Zip: item k of a stream has the fields of the k-th item of each branch. The names of
+             all these fields differ. Mix: item k of a stream is the next item of one branch. All
+             branches have the same fields. In each period of the weights each branch comes as often
+             as its weight says. A mix never takes the item that is ready first.
+             Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
+             branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
+             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If all
+             branches of a zip only fetch, its row is left out. DROP is refused if a branch of a zip
+             makes items: the number of a failed input's items is unknown. DLP_SKIP of such a fetch
+             leaves the row out, too.
+             Workers: the makers of all branches share workers, as many as their rows say together.
+             The other fields of workers are the same in all of these rows.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts these.
+             Index: batch.index of a row is the index in the list of its branch; of a zip, in the
+             first list. Two shuffled lists differ in their orders, though they have as many items.
+             Data that belong together by index are fields of one fetch, not a zip.
+             Behind a zip or mix stand map, guard, batch, transfer and out.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
              the order nor the states.
@@ -83,6 +110,8 @@
              else of the first filter. Errors of these rows name this stage, too. The stage with the
              name of the first fetch only copies items into rows. Behind a push the stage that
              copies is "copy", and the push is a stage of its own.
+             The makers of all branches are one stage, with the name of the zip or mix; their errors
+             name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
@@ -102,6 +131,8 @@ enum {
     DLP_CACHE = 13,  /* needs: cache */
     DLP_SPLIT = 14,  /* needs: split */
     DLP_GUARD = 15,  /* needs: guard */
+    DLP_ZIP = 16,    /* needs: parts */
+    DLP_MIX = 17,    /* needs: parts */
     DLP_VERBS
 };
 
@@ -171,6 +202,13 @@ typedef struct dlp_node_batch {
                              for batches of up to 4096 bytes, else 2 at most; DLP_NONE: none */
 } dlp_node_batch;
 
+/* Join branches by weights. A zip has no desc. */
+typedef struct dlp_node_mix {
+    const uint64_t *weights; /* [number of names in from] each 1 or more; copied; NULL: all alike.
+                                Divided by their greatest common divisor their sum is at most 2^20
+                              */
+} dlp_node_mix;
+
 typedef struct dlp_node_transfer {
     const dlp_device *device; /* copied; NULL: dlp_device_host(). A thread copies if num_workers of
                                  the node is 1, else next does */
@@ -223,6 +261,7 @@ typedef struct dlp_node {
         dlp_pack_desc pack;     /* needs: parts pack */
         dlp_node_filter filter; /* needs: parts */
         dlp_node_window window; /* needs: parts */
+        dlp_node_mix mix;       /* needs: parts */
         dlp_cache_desc cache;   /* needs: cache */
         dlp_split_desc split;   /* needs: split */
         dlp_node_guard guard;   /* needs: guard */

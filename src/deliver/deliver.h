@@ -367,8 +367,10 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint32_t s = 0;
     int rc;
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
-    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    rc = p->source->agreed(p, rc, b, s);
+    do {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        rc = p->source->agreed(p, rc, b, s);
+    } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }

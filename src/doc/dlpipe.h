@@ -87,18 +87,19 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-offer >>impl-order
-   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region
-   >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
-   >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
-   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
-   >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found >>impl-reads
-   >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join
-   >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
-   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
-   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
-   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-branches-order
+   >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
+   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
+   >>impl-reads >>impl-branches >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch
+   >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer
+   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
+   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
+   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
+   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
+   >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)

@@ -16,11 +16,15 @@
    rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
    dlp_pipe_next_epoch.
 
+   A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
+   say so where an input had failed: it may have had items. Such a rank says 1. Then all ranks leave
+   the epoch.
+
    Where no item is left out, ranks that are out go on with batches of holes, and only this ends
    their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
    batch at which the last one is out. */
 
-enum { DLPI_AGREE_FAILED = -1 };
+enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = 1 };
 
 /* Do items of this rank follow the batch in slot s? */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
@@ -82,12 +86,30 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     return DLP_OK;
 }
 
-/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
-static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+/* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
+static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
+    if (p->after.batch == 0) return false;
+    return rc == DLP_END || (rc == DLP_OK && dlpi_slot_at(p, s)->epoch != p->after.epoch);
+}
+
+/* Some rank has no batch in this epoch: all leave it. rc: DLP_OK, or DLP_END. */
+static int dlpi_agree_leave(dlp_pipe *p, int rc) {
+    p->epoch_now = p->after.epoch;
+    dlpi_epoch_leave(p, p->after.epoch);
+    if (p->repeat->epoch_end) return DLP_EPOCH_END;
+    return rc == DLP_OK ? DLPI_NEXT_EPOCH : rc;
+}
+
+/* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
-    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    const bool over = dlpi_agree_over(p, rc, s);
+    int64_t mine = over           ? DLPI_AGREE_OVER
+                   : rc == DLP_OK ? dlpi_agree_mine(p, b)
+                                  : DLPI_AGREE_FAILED;
     int64_t all = q->d.agree(q->d.agree_user, mine, 0);
-    if (rc != DLP_OK) return rc;
+    if (rc < 0) return rc;
+    if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
     q->agreed.last = all % 2 == 0;
@@ -100,10 +122,10 @@ static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
     dlpi_bslot *slot;
-    if (!a->asks || rc > 0) return rc;
+    if (!a->asks || (rc > 0 && !dlpi_agree_over(p, rc, s))) return rc;
     if (a->left == 0 || a->generation != here) {
         a->left = 0;
-        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        if ((rc = dlpi_agree_ask(p, rc, b, s)) != DLP_OK) return rc;
         a->generation = here;
     }
     if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;

@@ -117,20 +117,25 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->inputs[DLPI_INPUTS_CELLS].count;
+    return (uint32_t)p->inputs[DLPI_INPUTS_RECORDS].count;
 }
 
 /* ---- which cells may be open ---- */
 
-/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
-static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
-                               uint64_t stride, const char *words) {
+/* Areas: a record for each cell, with a run of as many inputs. */
+static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
     dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
     dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
                    dlpi_input_record(run), cells, DLPI_LINE);
-    dlpi_area_told(p, own + DLPI_INPUTS_CELLS, DLPI_PLAN_INPUTS, words,
+}
+
+/* Areas: cells of so many bytes, with a record each. */
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
+                               uint64_t stride, const char *words) {
+    dlpi_inputs_records(p, st, cells, run);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS, words,
                    dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {

@@ -7,6 +7,16 @@
 /* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
+static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
+    dlpi_slot_at(p, s)->dirty = 1;
+    for (; r < end; r++) {
+        dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
+        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
+    }
+}
+
 /* Rows of stream i in the batch of slot s, from row r to end. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
@@ -15,7 +25,7 @@ static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint
     for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
     while (r < end && dlpi_found_rows_left(q, x) > 0)
         r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                            : dlpi_found_give(p, x, s, r, end - r);
+                            : dlpi_found_give(p, q, x, s, r, end - r);
     return r;
 }
 
@@ -33,19 +43,25 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         dlpi_found_stream *x = &q->streams[i];
         const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
         uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
+        const dlpi_found *b;
+        bool broken;
         uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
         end = r + n - after < count ? r + n - after : count;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
         for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i);
         r = dlpi_found_fill_stream(p, i, s, r, end);
         for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
-        if (before + (end - r) + after > 0 && dlpi_found_broken(q, x))
-            dlpi_found_fail_batch(p, x, s, r);
+        b = dlpi_found_lacks(q, i);
+        broken = dlpi_found_broken(b, &b->streams[i]);
+        if (before + (end - r) + after > 0 && broken)
+            dlpi_found_fail_batch(p, &b->streams[i], s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
-        if (dlpi_found_rows_left(q, x) > 0 || dlpi_found_broken(q, x))
-            state->note |= DLPI_FOUND_MORE_ITEMS;
-        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+        if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
+        if (q->rule && q->rule->put)
+            q->rule->put(q, state->at, i);
+        else
+            dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
 }
 

@@ -64,6 +64,7 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     const int64_t steps = q->d.steps_per_epoch;
+    q->all = q;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     if (steps != DLP_FOREVER)
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
@@ -236,13 +237,19 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
+/* What observers see of the streams. */
+static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
+}
+
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
-                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
-                  1, DLPI_LINE);
+    dlpi_found_counts_layout(p, st);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
                        q->plan.window ? "part cells, windows" : "part cells");
 }
@@ -324,10 +331,10 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
 
 /* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
    items. False if that is an error. Then the stream ends before the input. */
-static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
+    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, 1, &e);
     e.epoch = cell->epoch;
     if (q->use[c].failed) {
@@ -344,34 +351,6 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    cell->rec = 0;
-    cell->error.code = 0;
-    cell->made++;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
-}
-
-/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
-   each once, but where it begins elsewhere: after a seek, or in another epoch. */
-static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
-    dlpi_found_stream *x = &q->streams[i];
-    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
-        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
-        x->pass_left = n - ordinal % n;
-        x->pass_whole = x->pass_left == n;
-        x->pass_items = 0;
-        x->pass_epoch = q->epoch;
-    }
-    x->pass_items += items;
-    x->pass_next = ordinal + 1;
-    if (--x->pass_left == 0 && x->pass_whole)
-        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
-}
-
 #define DLPI_FOUND_BARREN \
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
@@ -379,8 +358,7 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
    stream had items, passes of this one prove less: each pass deals the inputs again. */
-static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
-    const dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
     const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
     const uint64_t empty = q->streams[i].empty;
@@ -395,19 +373,23 @@ static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
     else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
-    return q->rc != DLP_OK;
+    return q->all->rc != DLP_OK;
 }
 
 /* Take the count of input k of cell c, which is the first of stream i that was not known. An input
    that was left out has no items. False if the count can't be right. */
-static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool left_out) {
-    dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
+                                 bool left_out) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = left_out ? 0 : *known, used = 0;
     dlpi_found_pass_count(q, i, u->ordinal + k, items);
+    if (q->pairs && items == 0) {
+        u->lost |= UINT32_C(1) << k;
+        items = 1;
+    }
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
     if (items < used) {
@@ -424,7 +406,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
     q->any |= items > 0;
-    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
+    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, q, i);
 }
 
 /* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
@@ -440,13 +422,12 @@ static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
-static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
+static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     if (u->failed) return; /* it stays the first that is not known */
     if (u->learned < u->run) {
-        dlpi_found_reopen(p, c);
+        dlpi_found_reopen(p, q, c);
         return;
     }
     x->known = u->next;
@@ -457,8 +438,7 @@ static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
 }
 
 /* Take the counts of the first cell of stream i that was not known. */
-static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
-    dlpi_found *q = dlpi_found_of(p);
+static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
@@ -469,12 +449,12 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
     if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
     while (u->learned < made)
-        if (!dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
-    if (!loaded && dlpi_found_leaves_out(p, c) &&
-        !dlpi_found_learn_one(p, i, c, u->learned++, true))
-        return q->rc;
+        if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
+    if (!loaded && dlpi_found_leaves_out(p, q, c) &&
+        !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
+        return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
-    dlpi_found_learned(p, i, c);
+    dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
@@ -593,29 +573,36 @@ static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     x->length = 0;
 }
 
-/* Take all counts that are there, each stream's in its order. */
-static int dlpi_found_learn(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
+/* Take all counts of a list that are there, each stream's in its order. */
+static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
+    const int *rc = &q->all->rc;
+    for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
                !q->use[x->known].failed) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
-        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
-        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
+        if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
-    return q->rc;
+    return *rc;
+}
+
+/* Take all counts that are there. The counts of branches come first. */
+static int dlpi_found_learn(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (dlpi_found *b = q->next; b != NULL; b = b->next)
+        if (dlpi_found_learn_list(p, b) != DLP_OK) return q->rc;
+    return dlpi_found_learn_list(p, q);
 }
 
 /* ---- what is loaded next ---- */
 
-/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
-   have rows of them; the ones that are being loaded are passed over. */
-static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
+/* A free cell of a list, closed; DLPI_FOUND_NONE: none. Those that wait stand about in the order of
+   the batches that have rows of them; the ones that are being loaded are passed over. */
+static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     uint32_t before = DLPI_FOUND_NONE, c;
     if (q->free != DLPI_FOUND_NONE) {
         c = q->free;
@@ -623,7 +610,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         return c;
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->ahead.left) break;
+        if (q->use[c].used > q->all->ahead.left) break;
         if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
@@ -632,12 +619,11 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         if (q->waits_last == c) q->waits_last = before;
         return c;
     }
-    return q->n_cells;
+    return DLPI_FOUND_NONE;
 }
 
 /* How many inputs a new cell gets, as they cost lately. */
-static void dlpi_found_fit_run(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
+static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_stage *st = p->source_stage;
     uint64_t sum = 0, n = 0, most;
     for (int i = 0; i < st->n_workers; i++) {
@@ -647,7 +633,7 @@ static void dlpi_found_fit_run(dlp_pipe *p) {
     }
     most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_until = q->all->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
     q->run_known = n > 0;
 }
 
@@ -658,8 +644,7 @@ static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal
 }
 
 /* Have the next inputs of stream i loaded into cell c. */
-static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
+static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
@@ -667,7 +652,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     const uint32_t run = dlpi_found_run(q, s, x->next);
     *u = (dlpi_found_cell){.epoch = x->epoch,
                            .ordinal = x->next,
-                           .ticket = ++q->ahead.tickets,
+                           .ticket = ++q->all->ahead.tickets,
                            .run = run,
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
@@ -692,8 +677,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
 }
 
 /* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
-static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
+static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         if (!dlpi_epochs_over(p, q->streams[i].epoch) && !dlpi_epoch_held(p, q->streams[i].epoch) &&
@@ -704,31 +688,40 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
 
 /* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
    are, only as many as it needs. */
-static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
+static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
     if (q->most_run == 1) return true;
-    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
+    if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
 /* The present epoch is the one that streams are in. */
 static void dlpi_found_now(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
+    if (q->begun && q->epoch == p->schedule.epoch) return;
+    for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Ask for inputs until there is no free cell. */
+/* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
+static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
+    const uint32_t i = dlpi_found_poorest(p, q);
+    uint32_t c;
+    if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
+    if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+    dlpi_found_issue(p, q, i, c);
+    return 1;
+}
+
+/* Ask for inputs until there is no free cell: one of each list in turn. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t fresh = 0, c, i;
+    uint32_t fresh = 0, before;
     if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
     dlpi_found_now(p);
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
-           (c = dlpi_found_free_cell(p)) < q->n_cells) {
-        dlpi_found_issue(p, i, c);
-        fresh++;
-    }
+    do {
+        before = fresh;
+        for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
+    } while (fresh > before);
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
     if (fresh > 0)
         dlpi_wake_stage(p, q->arrivals != NULL ? q->arrivals->st : p->source_stage, DLPI_ANY,
@@ -740,8 +733,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
-    for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-        dlpi_input_closed(p, c, q->use[c].ticket);
+    for (; q != NULL; q = q->next)
+        for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+            dlpi_input_closed(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
 
@@ -759,13 +753,13 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     bool known = true, fails = false;
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
-        const dlpi_found_stream *x = &q->streams[i];
-        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
+        const dlpi_found *b = dlpi_found_lacks(q, i);
+        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, &q->streams[i]);
         n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
-        if (n < q->each && dlpi_found_broken(q, x))
+        if (n < q->each && dlpi_found_broken(b, &b->streams[i]))
             fails = true;
-        else if (n < q->each && !dlpi_found_out(q, x))
+        else if (n < q->each && !dlpi_found_out(b, &b->streams[i]))
             known = false;
         else if (n < q->each && p->last == DLP_LAST_DROP)
             return *rows = 0, true; /* whatever the others have */
@@ -820,14 +814,13 @@ static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint3
 }
 
 /* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
-static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
-                                uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
+static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
+                                uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
     const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    dlpi_found_row *row = dlpi_found_rows_of(p, s);
+    dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column;
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
@@ -879,6 +872,13 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
+/* The next item of a stream is in no row of this rank. */
+static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
+    dlpi_found_advance(p, x->head, 1);
+    x->rows--;
+    dlpi_found_gone(q, x);
+}
+
 /* The next row of stream i is another rank's, which reads the stream, too. */
 static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
@@ -890,18 +890,6 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         dlpi_found_open(p, i);
         dlpi_found_mixed_gone(p, x, 1);
     } else {
-        dlpi_found_advance(p, x->head, 1);
-        x->rows--;
-        dlpi_found_gone(q, x);
-    }
-}
-
-static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
-    dlpi_slot_at(p, s)->dirty = 1;
-    for (; r < end; r++) {
-        dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_index(p, s)[r] = UINT64_MAX;
-        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
-        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
+        dlpi_found_pass_item(p, q, x);
     }
 }

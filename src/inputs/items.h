@@ -52,6 +52,11 @@ typedef struct dlpi_expand {
     uint8_t *reads; /* [workers] dlpi_reads */
 } dlpi_expand;
 
+/* The items that rows are made of. */
+static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+    return &x->level[x->n_levels - 1];
+}
+
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
     uint64_t align = 1;
@@ -98,6 +103,17 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
+/* A row stands for no other: its stages can't replace it by the same item, again and again. */
+static int dlpi_expand_rows_check(dlp_pipe *p) {
+    for (const dlpi_stage *row = p->fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               p->source_stage->name);
+    return DLP_OK;
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
@@ -105,12 +121,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     const char *name = p->source_stage->name;
     int rc = dlpi_expand_copies_check(p, fetch);
     if (rc != DLP_OK) return rc;
-    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
-        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
-                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
-                               "stage \"%s\"",
-                               name);
+    if ((rc = dlpi_expand_rows_check(p)) != DLP_OK) return rc;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
@@ -125,9 +136,8 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
-                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+/* Check what the source's items come in: the order, and their number. */
+static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -135,11 +145,17 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                            "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
                            "DLP_ORDER_SHUFFLED with stage \"%s\"",
                            (int)order, p->source_stage->name);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return (rc = dlpi_found_refuses(p)) == DLP_OK ? dlpi_check_items(p) : rc;
+}
+
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
+                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    int rc = dlpi_expand_order(p);
+    if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     q->plan.n_inputs = p->fetch->dataset->n_items;
-    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    q->plan.shuffle_inputs = dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
 

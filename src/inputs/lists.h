@@ -20,6 +20,7 @@ typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
     uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
     bool listed;
     bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
@@ -82,13 +83,27 @@ typedef struct dlpi_found_rule {
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
     void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
+                                       item the first unknown row needs; NULL: the one list */
+    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
+       state whose cursors c are; set: go on from there. False: no state has such a path. */
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
+    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                 bool set);
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    const dlpi_found_rule *rule; /* NULL: a row is an item */
+    struct dlpi_found *all;      /* the source: itself, or of what this is a branch */
+    struct dlpi_found *next;     /* of a source with branches: the first; of these: the next */
+    const char *name;            /* of a branch, for errors; NULL: the stage's */
+    uint64_t column;             /* of a branch: its rows among those of a slot */
+    bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
+                   out, and the rows behind it stay the same */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -133,7 +148,7 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->ahead.left)
+    if (loaded && u->used <= q->all->ahead.left)
         dlpi_found_append(q, &q->free, &q->free_last, c);
     else
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
@@ -154,6 +169,28 @@ static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
     if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* The list whose item the next row of stream i lacks, once all known rows are given. */
+static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
+    return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
+}
+
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole && q->spread != NULL)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
 /* All streams begin with this epoch, with what they have of it. */
@@ -189,6 +226,17 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->error.code = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, q->use[c].ticket);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+}
+
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
    ends before the input. */
 static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
@@ -196,6 +244,7 @@ static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
     e.position = 0;
+    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
     cell->error = e;
     if (q->use[c].failed) {

@@ -27,7 +27,12 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
     if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        dlpi_cursor x;
+        if (q->rule && q->rule->take) {
+            if (!q->rule->take(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
+            continue;
+        }
+        x = dlpi_cursor_take(&c, s->sampler, i);
         if (x.used > q->most_items) return "sampler";
         if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
             return "sampler";
@@ -39,13 +44,15 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 
 /* Go on at another place: what was asked for is not needed. */
 static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
-    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
+    do {
+        for (uint32_t i = 0; i < b->cursors.n; i++)
+            while (b->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(b, &b->streams[i]);
+        dlpi_found_begin(b, to->epoch);
+    } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;
     q->any = true;
     dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
@@ -57,6 +64,10 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
                                    " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
                                    "rank does, and dlp_state_merge joins them",
                                    s, c.first, c.first + c.n - 1);
+        if (q->rule && q->rule->take) {
+            q->rule->take(q, &c, to->sampler, s - c.first, true);
+            continue;
+        }
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
         q->streams[i].given = to->batch * q->each;

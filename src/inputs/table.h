@@ -12,16 +12,18 @@ typedef struct dlpi_table dlpi_table;
 
 /* What a row may say besides the desc of its verb, and what it is to the others. */
 enum {
-    DLPI_NODE_WORKERS = 1,  /* workers of its own */
-    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,   /* it is the first row */
-    DLPI_NODE_LOADS = 16,   /* it loads parts */
-    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
-    DLPI_NODE_FINDS = 64,   /* a window may follow it */
-    DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
-    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
-    DLPI_NODE_ITEMS = 512   /* it works on items, also in a cell */
+    DLPI_NODE_WORKERS = 1,   /* workers of its own */
+    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_LOADS = 16,    /* it loads parts */
+    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64,    /* a window may follow it */
+    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,   /* it joins branches */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
+    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
 };
 
 typedef struct dlpi_verb {
@@ -57,6 +59,8 @@ struct dlpi_table {
     const dlp_node *nodes;
     uint32_t n, at;         /* at: the row that is being added */
     const dlp_pipe_desc *d; /* of the run */
+    const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
+    const dlp_node *list;   /* of the branch whose rows are being added */
     const dlp_node *load;   /* NULL: no row loads parts */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
@@ -142,7 +146,7 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
 /* A row takes records from the row before it. */
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
-    if (from == NULL) return DLP_OK;
+    if (from == NULL || node == t->joins) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
                            i == 0 ? "be NULL: this row takes records from no node"
@@ -187,15 +191,20 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }
 
-static int dlpi_table_check(const dlpi_table *t) {
+static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
+    for (uint32_t i = t->n; i > 0; i--) {
+        const dlpi_verb *verb = dlpi_verb_of(t, &t->nodes[i - 1]);
+        if (verb != NULL && (verb->is & DLPI_NODE_JOINS) != 0) t->joins = &t->nodes[i - 1];
+    }
     for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
         const dlp_node *node = &t->nodes[i];
         const dlpi_verb *verb = dlpi_verb_of(t, node);
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL)
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
+            !(node->verb == DLP_LIST && i > 0 && node < t->joins))
             return dlpi_node_bad(t, node,
                                  i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
                                         : "begins a branch; only the first row of a table may");

@@ -1,7 +1,8 @@
 #pragma once
 /* tests: system/core/tables */
-#include "open/node_ends.h"   /* needs: scratch */
-#include "open/node_makers.h" /* needs: parts */
+#include "open/node_ends.h"     /* needs: scratch */
+#include "open/node_makers.h"   /* needs: parts */
+#include "open/node_branches.h" /* needs: parts */
 #include "open/node_fetch.h"
 #include "open/node_out.h"
 #include "open/open.h"
@@ -61,8 +62,11 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
-#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
+#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
+#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
+#define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
@@ -71,17 +75,19 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_CAPACITY | DLPI_NODE_OUT},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},                        /* needs: parts */
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
     [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},                           /* needs: parts */
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},   /* needs: parts pack */
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},          /* needs: cache */
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},          /* needs: split */
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS}, /* needs: guard */
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},    /* needs: parts pack */
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},           /* needs: cache */
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},           /* needs: split */
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},  /* needs: guard */
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS}, /* needs: parts */
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS}, /* needs: parts */
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {
@@ -97,7 +103,9 @@ static const dlpi_table_ops dlpi_table_kinds = {
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
-    for (t->at = 0; t->at < t->n && rc >= 0; t->at++) {
+    t->list = t->nodes;
+    if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
+    for (; t->at < t->n && rc >= 0; t->at++) {
         const dlp_node *node = &t->nodes[t->at];
         t->p->node = node->name;
         if (t->at > 0 && t->at + 1 < t->makes) continue; /* the last of these adds them all */

@@ -62,7 +62,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
-    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->nodes[0].list : NULL;
+    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->list->list : NULL;
     const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
@@ -75,7 +75,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
                                             .fetch = d->fetch,
                                             .user = d->user};
     if (told && ds->n_items != n)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
                            "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
                            " items; set 0, which takes that number",
                            n, node->name, ds->n_items);

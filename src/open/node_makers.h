@@ -188,7 +188,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     if (rc != DLP_OK) return rc;
     if (node->map.ends != NULL)
         return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
-    if (m->fetch == NULL && m->push == NULL && m->n_levels == 1)
+    if (m->n_fields[m->n_levels - 1] == 0)
         return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
@@ -272,8 +272,9 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                        before->name);
 }
 
-/* The push before these rows, if it is one: its fields, which its own thread reads. */
-static int dlpi_makers_pushed(dlpi_table *t, dlpi_makers *m) {
+/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
+    m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (t->nodes->verb != DLP_PUSH) return DLP_OK;
     m->push = t->nodes;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
@@ -285,7 +286,7 @@ static int dlpi_makers_pushed(dlpi_table *t, dlpi_makers *m) {
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
-    int rc = dlpi_makers_pushed(t, m);
+    int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
     m->workers = dlpi_node_workers(t, by);
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
@@ -362,8 +363,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
         return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
                              "between a load and other makers: items of a part are fetched one "
                              "after the other");
-    if (m->fetch == NULL && m->push == NULL) m->input.fetch = dlpi_no_input;
-    if ((m->fetch == NULL && m->push == NULL) || m->load != NULL) m->input.n_items = t->n_items;
+    if (m->load != NULL) m->input.n_items = t->n_items;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
     m->f.dataset = &m->input;
@@ -371,32 +371,54 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
 }
 
+/* The desc of the last expand, or of filters alone. node: their row that names the stage. */
+static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                                    dlp_expand_desc *d) {
+    *d = (dlp_expand_desc){.expand = NULL};
+    dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
+    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
+    d->fields = NULL; /* the levels have them */
+    d->n_fields = 0;
+    d->queue_size = m->capacity;
+    d->workers = m->workers;
+    d->id = m->id;
+    d->window = dlpi_window_after(t);
+}
+
 /* The stage that makes items. Its pack or last expand names it, else its first filter, or its load.
  */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = m->maker != NULL ? m->maker : m->rows;
-    dlp_expand_desc d = {.expand = NULL};
+    dlp_expand_desc d;
     for (uint32_t i = 0; m->maker == NULL && i < m->n && node->verb != DLP_FILTER; i++)
         if (m->rows[i].verb == DLP_FILTER) node = &m->rows[i];
     t->p->node = node->name;
-    if (node->verb == DLP_PACK) {                                          /* needs: pack */
-        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)};   /* needs: pack */
-        dlp_pack_desc k = node->pack;                                      /* needs: pack */
-        int rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));          /* needs: pack */
-        k.queue_size = m->capacity;                                        /* needs: pack */
-        k.workers = m->workers;                                            /* needs: pack */
-        k.id = m->id;                                                      /* needs: pack */
-        return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);                /* needs: pack */
-    }                                                                      /* needs: pack */
-    dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
-    if (m->maker != NULL) d = m->level[m->n_levels - 2].maker;
-    d.fields = NULL; /* the levels have them */
-    d.n_fields = 0;
-    d.queue_size = m->capacity;
-    d.workers = m->workers;
-    d.id = m->id;
-    d.window = dlpi_window_after(t);
+    if (node->verb == DLP_PACK) {                                        /* needs: pack */
+        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)}; /* needs: pack */
+        dlp_pack_desc k = node->pack;                                    /* needs: pack */
+        int rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));        /* needs: pack */
+        k.queue_size = m->capacity;                                      /* needs: pack */
+        k.workers = m->workers;                                          /* needs: pack */
+        k.id = m->id;                                                    /* needs: pack */
+        return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);              /* needs: pack */
+    }                                                                    /* needs: pack */
+    dlpi_makers_expand_desc(t, node, m, &d);
     return dlpi_add_expand(t->p, &d);
+}
+
+/* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
+                           dlp_fetch_desc *f) {
+    const dlp_node *batch = t->nodes;
+    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
+    if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
+        n = 0;
+    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
+        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
+    f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    t->fetched = t->copies = true;
+    return dlpi_add_fetch(t->p, f);
 }
 
 /* How many items may be made of an input. */
@@ -413,12 +435,9 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Give the stage its levels, and a copy of their fields. */
-static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
-    dlp_field all[DLPI_LEVELS * DLP_MAX_FIELDS];
-    dlpi_expand *x = st->self;
+/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
-    int rc;
     x->n_levels = m->n_levels;
     x->n_fetched = m->n_fetched;
     memcpy(x->level, m->level, sizeof x->level);
@@ -428,6 +447,15 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
         memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
         n += m->n_fields[i];
     }
+    return n;
+}
+
+/* Give the stage its levels, and a copy of their fields. */
+static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    dlpi_expand *x = st->self;
+    const uint32_t n = dlpi_makers_give(m, x, all);
+    int rc;
     if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
@@ -437,19 +465,10 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
 
 /* The stage that copies the items into rows. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *batch = t->nodes;
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
-    int32_t n = m->workers.num_workers > 2 ? 2 : m->workers.num_workers;
-    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    if (dlpi_filter_bytes(&made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
-    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
-        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
-    m->f.workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
-    t->fetched = t->copies = true;
-    return dlpi_add_fetch(t->p, &m->f);
+    return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
 /* Let an asynchronous source read the inputs into their cells. */

@@ -29,24 +29,22 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
 }
 
-/* The cursor of stream s, in the states from the i-th on that have it; *by: how many have. */
-static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dlpi_cursor *x,
-                             uint32_t *by, dlp_error *err) {
+/* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
+   many have. */
+static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
+                             const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
     *by = 0;
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state from;
         dlpi_cursors c;
-        dlpi_cursor y;
         memcpy(&from, states[i].bytes, sizeof from);
         if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
-        y = dlpi_cursor_take(&c, from.sampler, s - c.first);
-        if ((*by)++ > 0 && !dlpi_cursor_same(x, &y))
+        if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "states[%" PRIu32 "] has stream %" PRIu32
                                   " at another place than one before: two ranks had other data",
                                   i, s);
-        *x = y;
     }
     return DLP_OK;
 }
@@ -58,19 +56,19 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state s;
         dlpi_cursors c;
+        uint32_t mine;
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
             return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+        mine = c.first;
         if (i > 0 && !dlpi_cursors_alike(&c, all))
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
-        all->ordinal_bits = c.ordinal_bits;
-        all->used_bits = c.used_bits;
-        all->place_bits = c.place_bits;
-        if (c.first < all->first) all->first = c.first;
-        if (c.first + c.n > end) end = c.first + c.n;
+        c.first = c.first < all->first ? c.first : all->first;
+        if (mine + c.n > end) end = mine + c.n;
+        *all = c;
     }
     all->n = end - all->first;
     if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
@@ -98,15 +96,13 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     memset(to.sampler, 0, sizeof to.sampler);
     dlpi_cursors_begin(&all, to.sampler);
     for (uint32_t i = 0; i < all.n; i++) {
-        dlpi_cursor x = {0, 0, 0, 0};
         uint32_t by;
-        rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
+        rc = dlpi_merge_cursor(states, n, all.first + i, &all, to.sampler, &by, err);
         if (rc != DLP_OK) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "no state has stream %" PRIu32 ", which others lie around",
                                   all.first + i);
-        dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
     dlpi_state_give(&to, out);

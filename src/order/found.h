@@ -107,10 +107,15 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
    each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
-   and then cursor after cursor, without gaps ---- */
+   and then cursor after cursor, without gaps.
+   Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
+   The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
+   of a phase (1), and the bits of ordinal and of used in each list (1 each). ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
+#define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
+#define DLPI_BRANCHES 8u         /* lists that are joined, at most */
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -140,23 +145,25 @@ static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
 /* What stands before the cursors. */
 typedef struct dlpi_cursors {
     uint32_t first, n, ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
+    uint32_t lists, phase_bits;                             /* lists 0: one, whose bits are above */
+    uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
 
-static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) { return c->place_bits ? 7 : 6; }
+static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
+    if (c->lists > 0) return 7 + 2 * c->lists;
+    return c->place_bits ? 7 : 6;
+}
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
-    uint32_t bits = c->ordinal_bits + c->used_bits;
+    uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
+    for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
     return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
 }
 
 /* Are these of one order? */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
     return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
-           a->place_bits == b->place_bits;
-}
-
-static inline bool dlpi_cursor_same(const dlpi_cursor *a, const dlpi_cursor *b) {
-    return a->ordinal == b->ordinal && a->used == b->used && a->place == b->place &&
-           a->check == b->check;
+           a->place_bits == b->place_bits && a->lists == b->lists &&
+           a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
 }
 
 /* Bytes of n cursors in a state. */
@@ -174,20 +181,41 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
+    if (c->lists > 0) {
+        dlpi_bits_put(at, &bit, 8, DLPI_CURSORS_PATHS);
+        dlpi_bits_put(at, &bit, 8, c->lists);
+        dlpi_bits_put(at, &bit, 8, c->phase_bits);
+        memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
+        return;
+    }
     dlpi_bits_put(at, &bit, 8, c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0));
     dlpi_bits_put(at, &bit, 8, c->used_bits);
     if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
+}
+
+/* The rest of what stands before paths, from that bit on. */
+static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
+                                    uint32_t bytes) {
+    c->ordinal_bits = 0;
+    c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
+    c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
+    for (uint32_t b = 0; b < c->lists; b++)
+        if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
+    return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
 /* Of saved bytes; false: there is nothing like it in them. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
     if (bytes < 7) return false;
+    memset(c, 0, sizeof *c);
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (c->ordinal_bits == DLPI_CURSORS_PATHS) return dlpi_cursors_read_paths(c, at, bit, bytes);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    c->place_bits = 0;
     if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
         c->ordinal_bits -= DLPI_CURSORS_PLACES;
         c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
@@ -215,4 +243,46 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.place = dlpi_bits_take(at, &bit, c->place_bits);
     x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
+}
+
+/* ---- paths ---- */
+
+typedef struct dlpi_path {
+    dlpi_cursor list[DLPI_BRANCHES];
+    uint64_t phase;
+} dlpi_path;
+
+static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
+    for (uint32_t b = 0; b < c->lists; b++) {
+        dlpi_bits_put(at, &bit, c->bits[b][0], x->list[b].ordinal);
+        dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
+    }
+    dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
+}
+
+static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
+    memset(x, 0, sizeof *x);
+    for (uint32_t b = 0; b < c->lists; b++) {
+        x->list[b].ordinal = dlpi_bits_take(at, &bit, c->bits[b][0]);
+        x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
+    }
+    x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
+}
+
+/* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
+   Returns false if they differ. */
+static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
+                             uint32_t k, bool compare) {
+    const uint32_t bits = dlpi_cursor_bits(c);
+    uint32_t a = dlpi_cursors_at(c) * 8 + i * bits, b = dlpi_cursors_at(c) * 8 + k * bits;
+    for (uint32_t end = a + bits; a < end;) {
+        const uint64_t value = dlpi_bits_take(from, &b, 1);
+        if (!compare)
+            dlpi_bits_put(at, &a, 1, value);
+        else if (dlpi_bits_take(at, &a, 1) != value)
+            return false;
+    }
+    return true;
 }

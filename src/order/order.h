@@ -35,6 +35,7 @@ enum {
     DLPI_DOMAIN_PARTS,
     DLPI_DOMAIN_PART_ITEMS,
     DLPI_DOMAIN_SHUFFLE_WINDOW,
+    DLPI_DOMAIN_BRANCHES,
     DLPI_DOMAIN_ORDERS = 64 /* and the number of the order: for an order that is added later */
 };
 

@@ -37,6 +37,8 @@ typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are. */
+enum { DLPI_NEXT_EPOCH = INT32_MAX };
+
 typedef struct dlpi_source_ops {
     /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
@@ -52,7 +54,7 @@ typedef struct dlpi_source_ops {
                                    may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then */
+       Returns what does then, or DLPI_NEXT_EPOCH: the epoch is over before batch b */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */

@@ -15,11 +15,6 @@
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* The items that rows are made of. */
-static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
-    return &x->level[x->n_levels - 1];
-}
-
 /* The fetch stage's callback: the item of a row, out of its cell. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
@@ -166,8 +161,8 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
    of the level before it. */
-static int dlpi_expand_levels(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
+static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
     const dlp_field *f = x->input.fields;
     uint32_t n = x->input.n_fields;
     int rc = DLP_OK;
@@ -175,7 +170,7 @@ static int dlpi_expand_levels(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
         dlpi_level *l = &x->level[i];
         if (l->n > 0) {
-            f = st->fields + l->first;
+            f = made + l->first;
             n = l->n;
         }
         rc = dlpi_level_places(p, st, l, f, n);
@@ -195,17 +190,25 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
-static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
-    int rc = dlpi_expand_levels(p, st);
+/* What a cell has. made: the fields of the levels above the first. */
+static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                             const dlp_field *made) {
+    const int rc = dlpi_expand_levels(p, st, x, made);
     if (rc != DLP_OK) return rc;
-    x->cached = p->keeper_stage != NULL;
     x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
-    if (x->found.d.max_part_bytes <= DLPI_CELL_MAX) return dlpi_found_check(p, st);
-    return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return DLP_OK;
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    x->cached = p->keeper_stage != NULL;
+    return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
 static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -410,12 +413,13 @@ static bool dlpi_line_random(const dlpi_worker *w) {
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = w->p->source_stage->self;
+/* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_line b = {.by = x, .w = w, .c = c, .cell = dlpi_input_bytes(w->p, c), .of = cell};
+    dlp_item in = dlpi_expand_in(w, cell);
+    dlpi_line b = {.by = x, .w = w, .c = c, .cell = to, .of = cell};
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
@@ -424,13 +428,17 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
-    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
     if (b.left_out > 0) cell->error.position = b.left_out;
     if (x->cached && b.left_out == 0 && !dlpi_line_random(w))
         w->p->keeper->keep(w, cell->index, b.items, b.made, cell->bytes);
     return 0;
+}
+
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {

@@ -93,7 +93,7 @@ sum=$(sed -n 's/^economic: 2000 rows *//p' $dir/whole)
 [ "$(grep -Ec "^(economic|classic|speeds): 2000 rows +$sum" $dir/whole)" -eq 3 ] ||
     fail "graph, of the same rows: $(cat $dir/whole)"
 graph -q -w 0 -k 1 | cmp -s - $dir/whole || fail "graph without workers: $(cat $dir/said)"
-[ "$(wc -l <$dir/said)" -eq 9 ] || fail "graph -q says: $(cat $dir/said)"
+[ "$(wc -l <$dir/said)" -eq 10 ] || fail "graph -q says: $(cat $dir/said)"
 graph -w 3 filtered speeds pushed >$dir/took
 for t in filtered speeds pushed; do grep $t $dir/whole; done | cmp -s - $dir/took ||
     fail "graph -w 3: $(cat $dir/took)"

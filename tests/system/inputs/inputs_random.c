@@ -705,6 +705,11 @@ static void hung(int signal_number) {
     _exit(1);
 }
 
+static const uint64_t found_wrong_[] = {
+    1001469, /* a document that is read again, since a row begins with it, cannot be read */
+    1570504, /* a life ends with an error; of three ranks that go on, one has no batch left */
+};
+
 int main(int argc, char **argv) {
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, most = UINT64_MAX, ran = 0;
     double seconds = 1e6;
@@ -717,6 +722,8 @@ int main(int argc, char **argv) {
     if (argc < 2 && getenv("SOAK")) seed = (uint64_t)time(NULL);
     if (argc > 1) most = argv[1][0] == '=' ? 1 : strtoull(argv[1], NULL, 0);
     clock_gettime(CLOCK_MONOTONIC, &from);
+    for (size_t i = 0; argc < 2 && i < sizeof found_wrong_ / sizeof *found_wrong_; i++)
+        failed += one(now_seed_ = found_wrong_[i], processes, &ran);
     for (uint64_t i = 0; i < most && failed < 10; i++) {
         now_seed_ = seed + i;
         failed += one(seed + i, processes, &ran);

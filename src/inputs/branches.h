@@ -1,0 +1,208 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/branches */
+#include "inputs/reads.h"
+#include "order/branches.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-branches   SEVERAL LISTS, JOINED STREAM BY STREAM
+   Each branch has a list, streams and cells of its own, as in >>impl-found. The source itself has
+   no list. Its rule draws rows from the branches: row k of a stream is the k-th item of each branch
+   (zip), or the next item of one of them (mix). A row is known once its items are known.
+
+   Why it can't stand still. Let a batch wait, and a stream lack a row. At a zip some branch lacks
+   the item; at a mix the branch drawn lacks it. Each branch has as many cells of its own as its
+   streams need together, and no branch takes cells of another. A stream needs so many cells that
+   the items of its branch among R rows in a row lie in them, wherever the rows begin
+   (dlpi_branches_most). So the argument of >>impl-found holds for this branch: it lacks an item
+   while all its inputs are known, so it holds fewer cells than it needs, and gets one.
+
+   The first branch that lacks the item of a row, in the order of the table, decides whether the
+   stream is out or fails there. Neither workers nor their times change which one that is. */
+
+typedef struct dlpi_branch {
+    dlpi_expand x; /* its found is not the stage's self */
+    char name[32];
+    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
+    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
+    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
+    const dlp_field *out;                                     /* [n_out] of these: of its items */
+    uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
+    uint32_t n_out;
+    uint32_t first_field; /* of its items among those of a row */
+} dlpi_branch;
+
+typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
+    int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                 const dlp_field *made); /* of a cell: fields are known */
+    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to); /* to: its bytes */
+    dlp_item_fn copy; /* user: dlpi_expand */
+} dlpi_branch_ops;
+
+typedef struct dlpi_branches_stream {
+    uint64_t phase;                /* of the next row */
+    uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
+} dlpi_branches_stream;
+
+typedef struct dlpi_branches {
+    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+    const dlpi_branch_ops *ops;
+    uint32_t n;
+    uint64_t period;    /* of a mix; 0: a zip */
+    uint32_t *schedule; /* [period] of a mix */
+    uint64_t weights_hash;
+    dlpi_branches_stream *streams; /* [cursors.n] */
+    dlpi_stage_ops copies;         /* of the fetch stage, with runs copied at once */
+    dlpi_branch at[DLPI_BRANCHES];
+} dlpi_branches;
+
+_Static_assert(offsetof(dlpi_branches, found) == 0, "dlpi_found_of");
+
+static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
+    return (dlpi_branches *)(void *)(uintptr_t)q;
+}
+
+/* The branch that has cell c. */
+static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
+    const dlpi_branch *b = j->at;
+    while (c >= b->x.found.first_cell + b->x.found.n_cells) b++;
+    return b;
+}
+
+/* The bytes of cell c. With DLPIPE_DEBUG, which checks what surrounds cells, cells are alike. */
+static inline uint8_t *dlpi_branch_bytes(const dlp_pipe *p, const dlpi_branch *b, uint32_t c) {
+    if (DLPI_DEBUG) return dlpi_input_bytes(p, c);
+    return dlpi_input_bytes(p, 0) + b->at + (c - b->x.found.first_cell) * b->stride;
+}
+
+static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
+    dlpi_branches *j = dlpi_branches_of(q);
+    const uint64_t s = q->cursors.first + (uint64_t)i;
+    j->streams[i] = (dlpi_branches_stream){.phase = 0};
+    if (j->period > 0)
+        j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
+}
+
+/* The branch that has the item of a row of a mix: `rows` after the next one. */
+static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
+    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+}
+
+static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
+    const dlpi_branches *j = dlpi_branches_of(q);
+    const uint64_t rows = q->streams[i].rows;
+    uint32_t b = 0;
+    if (j->period > 0) return &j->at[dlpi_branches_drawn(j, i, rows)].x.found;
+    while (b + 1 < j->n && j->at[b].x.found.streams[i].rows > rows) b++;
+    return &j->at[b].x.found;
+}
+
+/* Rows of a zip that became known. */
+static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
+    const uint64_t rows = j->found.streams[i].rows;
+    uint64_t all = UINT64_MAX;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const uint64_t n = j->at[b].x.found.streams[i].rows;
+        if (n < all) all = n;
+    }
+    return all - rows;
+}
+
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    dlpi_branches_stream *x = &j->streams[i];
+    const uint64_t rows = j->found.streams[i].rows;
+    uint64_t more = 0;
+    DLPI_UNUSED(out);
+    if (j->period == 0) return dlpi_branches_zipped(j, i);
+    for (;; more++) {
+        const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
+        if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
+        x->drawn[b]++;
+    }
+}
+
+/* The next row of stream i is drawn: from which branch on, and up to which one. */
+static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) {
+    dlpi_branches_stream *x = &j->streams[i];
+    uint32_t b;
+    *end = j->n;
+    if (j->period == 0) return 0;
+    b = dlpi_branches_drawn(j, i, 0);
+    x->drawn[b]--;
+    x->phase = (x->phase + 1) % j->period;
+    *end = b + 1;
+    return b;
+}
+
+/* The next item of stream i of a branch becomes its part of row r. Returns false if the item was
+   left out, and only its place is there. */
+static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
+    const dlpi_found_cell *u = &b->use[b->streams[i].head];
+    dlpi_found_give(p, b, &b->streams[i], s, r, 1);
+    return (u->lost >> u->input & 1) == 0;
+}
+
+/* Items of branches become row r of slot s. The index of a row is that of its first branch. */
+static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    uint32_t end;
+    const uint32_t first = dlpi_branches_draw(j, i, &end);
+    bool whole = true;
+    while (end > first) whole &= dlpi_branch_give(p, &j->at[--end].x.found, i, s, r);
+    if (whole) return;
+    dlpi_slot_at(p, s)->dirty = 1;
+    dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
+}
+
+static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
+    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+    uint32_t end;
+    const uint32_t first = dlpi_branches_draw(j, i, &end);
+    while (end > first) {
+        dlpi_found *b = &j->at[--end].x.found;
+        dlpi_found_pass_item(p, b, &b->streams[i]);
+    }
+}
+
+static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+    const dlpi_branches *j = dlpi_branches_of(q);
+    dlpi_path path = {.phase = j->streams[i].phase};
+    for (uint32_t b = 0; b < j->n; b++) path.list[b] = j->at[b].x.found.streams[i].at;
+    dlpi_path_put(&q->cursors, at, i, &path);
+}
+
+/* True if branch b of stream s can be there. */
+static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
+    if (at->used > q->most_items) return false;
+    return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
+}
+
+static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                               bool set) {
+    dlpi_branches *j = dlpi_branches_of(q);
+    const uint64_t s = c->first + (uint64_t)i;
+    dlpi_path path;
+    dlpi_path_take(c, at, i, &path);
+    if (j->period > 0 && path.phase >= j->period) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        dlpi_found *f = &j->at[b].x.found;
+        dlpi_found_stream *x;
+        if (!dlpi_branch_may(f, s, &path.list[b])) return false;
+        if (!set) continue;
+        x = &f->streams[s - q->cursors.first];
+        x->at = path.list[b];
+        x->next = x->at.ordinal;
+    }
+    if (set) j->streams[s - q->cursors.first].phase = path.phase;
+    return true;
+}
+
+static const dlpi_found_rule dlpi_branches_rule = {
+    .begin = dlpi_branches_begin,
+    .more = dlpi_branches_more,
+    .give = dlpi_branches_give,
+    .pass = dlpi_branches_pass,
+    .lacks = dlpi_branches_lacks,
+    .put = dlpi_branches_put,
+    .take = dlpi_branches_take,
+};

@@ -1,0 +1,342 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/branches */
+#include "open/node_makers.h"
+#include "stages/branches.h"
+/* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
+
+/* Copy n fields and their names. names: [n] where they go. */
+static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
+                              char (*names)[DLPI_NAME_KEPT], const dlp_field *f, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = f[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, node, i, name, "name", "name must have 1 to 31 bytes");
+        dlpi_copy_text(names[i], DLPI_NAME_KEPT, name);
+        to[i] = f[i];
+        to[i].name = names[i];
+    }
+    return DLP_OK;
+}
+
+/* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
+   d: of its last expand, or of filters alone. */
+static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                            const dlpi_makers *m, const dlp_expand_desc *d) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    dlpi_stage one = *st;
+    dlpi_expand *x = &b->x;
+    uint32_t n;
+    int rc;
+    one.self = x;
+    dlpi_copy_text(b->name, sizeof b->name, st->name);
+    if ((rc = dlpi_expand_take(t->p, &one, d)) != DLP_OK) return rc;
+    x->input = m->input;
+    x->found.plan.n_inputs = m->input.n_items;
+    x->found.plan.shuffle_inputs = shuffle;
+    n = dlpi_makers_give(m, x, all);
+    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
+    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
+    if (rc == DLP_OK)
+        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
+    x->input.fields = b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->n_out = m->n_fields[m->n_levels - 1];
+    return rc;
+}
+
+static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
+                                  const uint64_t *weights) {
+    uint64_t ones[DLPI_BRANCHES];
+    dlp_error e;
+    dlp_mix *m = NULL;
+    for (uint32_t b = 0; b < j->n; b++) {
+        ones[b] = 1;
+        if (weights != NULL && weights[b] == 0)
+            return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                               "weights[%" PRIu32 "] is 0; set 1 or more, or leave \"%s\" out", b,
+                               j->at[b].name);
+    }
+    if (dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, &e) !=
+        DLP_OK) {
+        dlpi_copy_text(e.stage, sizeof e.stage, name);
+        return dlpi_pipe_fail(p, &e);
+    }
+    j->schedule = malloc((size_t)m->period * sizeof *j->schedule);
+    if (j->schedule != NULL) memcpy(j->schedule, m->schedule, (size_t)m->period * 4);
+    j->period = m->period;
+    for (uint32_t b = 0; b < j->n; b++)
+        j->weights_hash = dlpi_absorb(j->weights_hash, m->part[b].weight);
+    dlp_mix_close(m);
+    return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
+}
+
+/* What of a list behind the first is its own. */
+static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_list *l = &node->list;
+    const bool counts = node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
+    int rc = dlpi_within(t->p, node->name, "list.n_items", (int64_t)l->n_items, counts ? 0 : 1,
+                         DLPI_MAX_ITEMS, "1..2^48, or 0 with a source");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "list.shuffle", l->shuffle, 0, 1, "0 or 1");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "list.open_end", l->open_end, 0, 0, "0 in a branch");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
+                         "0: the first list of the table says it");
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0, 0,
+                         "0: the first list of the table says it");
+    if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
+        rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
+                           "in a branch: shuffle says it");
+    t->n_items = l->n_items;
+    t->list = node;
+    return rc;
+}
+
+/* Two branches share workers, so they say alike what both say. */
+static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
+                               const dlp_workers_desc *all, const dlp_workers_desc *w) {
+    const struct {
+        const char *field;
+        bool same;
+    } all_fields[] = {
+        {"placement", all->placement == w->placement},
+        {"on_error", all->on_error == w->on_error},
+        {"retries", all->retries == w->retries},
+        {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
+        {"max_skips", all->max_skips == w->max_skips},
+        {"deadline_ms", all->deadline_ms == w->deadline_ms},
+        {"idempotent", all->idempotent == w->idempotent},
+        {"worker_init", all->worker_init == w->worker_init && all->worker_exit == w->worker_exit &&
+                            all->worker_user == w->worker_user && all->tell == w->tell},
+        {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
+        {"stack_bytes", all->stack_bytes == w->stack_bytes},
+        {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
+    };
+    for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
+        if (!all_fields[i].same)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                               "workers.%s differs from that of \"%s\": branches share workers. "
+                               "Set it alike in both",
+                               all_fields[i].field, t->nodes[1].name);
+    return DLP_OK;
+}
+
+/* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
+   nobody knows how many items a failed input has. */
+static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+    if (t->joins->verb != DLP_ZIP) return DLP_OK;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_expand *x = &j->at[k].x;
+        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
+        if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
+            return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
+                            "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
+                            DLP_ON_ERROR_DROP);
+    }
+    return DLP_OK;
+}
+
+/* Add the workers of a branch to those of the branches before it. */
+static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *all,
+                             const dlp_workers_desc *w, bool first) {
+    const int32_t more = w->num_workers != 0 ? w->num_workers : 1;
+    int rc = DLP_OK;
+    if (first) {
+        *all = *w;
+        all->num_workers = more;
+        return DLP_OK;
+    }
+    if (dlpi_workers_given(w)) rc = dlpi_branch_workers(t, node, all, w);
+    if (rc != DLP_OK || all->num_workers == DLP_NONE) return rc;
+    all->num_workers += more;
+    return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
+                       DLP_MAX_WORKERS, "1024 at most, in all branches");
+}
+
+/* Take the rows of a branch, from its list on; t->at is the row behind the list. */
+static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
+    const dlp_node *node = &t->nodes[t->at];
+    dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlp_expand_desc d;
+    dlpi_stage one = *st;
+    bool shuffle = t->list->list.shuffle != 0;
+    int rc;
+    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    for (uint32_t i = 1; i < m.n; i++)
+        if (node[i].verb == DLP_FETCH)
+            return dlpi_node_bad(t, &node[i],
+                                 "is a second fetch of a branch; write all fields in one");
+    if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
+    if (m.reads)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
+                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
+                           "reads at once",
+                           t->joins->name);
+    if (m.maker != NULL) node = m.maker;
+    dlpi_makers_expand_desc(t, node, &m, &d);
+    if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
+    if (j->n == 0)
+        shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
+    if (m.input.n_items == 0) m.input.n_items = t->n_items;
+    one.w = st->w;
+    dlpi_workers_begin(&one);
+    dlpi_copy_text(one.name, sizeof one.name, node->name);
+    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    j->n++;
+    t->at += m.n;
+    return rc;
+}
+
+/* A branch has a list, a fetch, and then expand or filter. */
+static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
+    const int verb = node->verb;
+    if (verb == DLP_LIST || verb == DLP_FETCH || verb == DLP_EXPAND || verb == DLP_FILTER)
+        return DLP_OK;
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
+        return dlpi_node_bad(t, node,
+                             "stands in a branch of a zip or mix; write it behind the "
+                             "row that joins the branches");
+    return dlpi_node_bad(t, node,
+                         "stands in a branch of a zip or mix; a branch has a list, a "
+                         "fetch, and then expand or filter");
+}
+
+/* from of a zip or mix names the last row of each branch. */
+static int dlpi_branches_from(const dlpi_table *t) {
+    const dlp_node *join = t->joins;
+    uint32_t k = 0, lists = 0;
+    for (const dlp_node *node = t->nodes; node < join; node++) {
+        const bool last = node + 1 == join || node[1].verb == DLP_LIST;
+        const int rc = dlpi_branch_row(t, node);
+        if (rc != DLP_OK) return rc;
+        lists += node->verb == DLP_LIST;
+        if (!last) continue;
+        if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
+            return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
+                               "from[%" PRIu32 "] must be \"%s\": the last row of each branch, in "
+                               "the order of the table, then NULL",
+                               k, node->name);
+        k++;
+    }
+    if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
+                           "from has another number of names than the table has lists above "
+                           "\"%s\" (%" PRIu32 "), which must be 2..8",
+                           join->name, lists);
+    return DLP_OK;
+}
+
+/* Only rows like these stand behind a zip or mix. */
+static int dlpi_branches_after(const dlpi_table *t) {
+    for (const dlp_node *node = t->joins + 1; node < t->nodes + t->n; node++) {
+        const int verb = node->verb;
+        if (verb == DLP_FETCH)
+            return dlpi_node_bad(t, node,
+                                 "fetches by index behind a zip or mix; write it in the "
+                                 "branch");
+        if (verb == DLP_ZIP || verb == DLP_MIX)
+            return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
+        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
+            return dlpi_node_bad(t, node,
+                                 "stands behind a zip or mix, where map, guard, batch, "
+                                 "transfer and out may; write it in the branch");
+    }
+    return DLP_OK;
+}
+
+/* The fields of a row: all fields of a zip, or those that the branches of a mix have alike. */
+static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
+    *n = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_branch *b = &j->at[k];
+        if (t->joins->verb == DLP_MIX && k > 0) {
+            bool alike = b->n_out == *n;
+            for (uint32_t i = 0; alike && i < *n; i++)
+                alike = dlpi_fields_alike(&b->out[i], &to[i]) &&
+                        strcmp(b->out[i].name, to[i].name) == 0;
+            if (!alike)
+                return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
+                                   "fields differ from those of \"%s\"; branches of a mix have "
+                                   "the same fields. A zip joins other fields",
+                                   j->at[0].name);
+            continue;
+        }
+        if (*n + b->n_out > DLP_MAX_FIELDS)
+            return dlpi_bad(t->p, b->name, "n_fields", "16 at most, in all branches of a zip",
+                            *n + b->n_out);
+        for (uint32_t i = 0; i < b->n_out; i++)
+            for (uint32_t f = 0; f < *n; f++)
+                if (strcmp(b->out[i].name, to[f].name) == 0)
+                    return dlpi_bad_field(t->p, b->name, i, to[f].name, "name",
+                                          "another branch of the zip has a field of that name; "
+                                          "rename one");
+        b->first_field = *n;
+        memcpy(to + *n, b->out, b->n_out * sizeof *to);
+        *n += b->n_out;
+    }
+    return DLP_OK;
+}
+
+/* The stage that copies items of the branches into rows. */
+static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
+                      .fields = fields,
+                      .writes_all_bytes = 1,
+                      .fetch = dlpi_branches_copy,
+                      .user = j};
+    dlp_fetch_desc f = {.dataset = &ds};
+    const int rc = dlpi_branches_fields(t, j, fields, &ds.n_fields);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
+    t->p->node = "copy";
+    return dlpi_copies_add(t, w, &ds, &f);
+}
+
+/* Add all rows up to this one, which joins them. */
+static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
+    static const dlpi_branch_ops ops = {
+        .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
+    dlp_workers_desc w;
+    dlpi_branches *j;
+    dlpi_stage *st;
+    int rc = dlpi_branches_from(t);
+    if (rc == DLP_OK) rc = dlpi_branches_after(t);
+    if (rc != DLP_OK) return rc;
+    t->p->node = t->nodes[0].name;
+    t->list = t->nodes;
+    if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
+    if (dlpi_table_turns(t))
+        return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
+    t->p->node = node->name;
+    if ((st = dlpi_add(t->p, &dlpi_branches_ops, "branches", NULL)) == NULL) return t->p->err.code;
+    j = st->self;
+    j->ops = &ops;
+    t->at = 1;
+    do {
+        if (j->n > 0 && (rc = dlpi_branch_list(t, &t->nodes[t->at++])) != DLP_OK) return rc;
+        if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
+    } while (&t->nodes[t->at] != node);
+    if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
+    w = st->w;
+    dlpi_workers_begin(st);
+    st->w.name = st->name;
+    j->found.d = j->at[0].x.found.d;
+    j->found.plan.streams = j->at[0].x.found.plan.streams;
+    j->found.rule = &dlpi_branches_rule;
+    j->found.least_items = 1;
+    if ((rc = dlpi_found_take_ends(t->p, st)) != DLP_OK) return rc;
+    if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
+    t->at++;
+    t->unknown = true;
+    return dlpi_branches_copies(t, j, &w);
+}

@@ -1,0 +1,40 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/branches */
+#include "order/found.h"
+#include "order/mixing.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-branches-order  WHICH LIST HAS THE NEXT ITEM OF A STREAM
+   Row k of a stream of a mix is the next item of list S[(k + h) mod P]. S is the schedule of the
+   weights (>>impl-mixing), P its period, and h a hash of (seed, epoch, stream). A stream that is
+   out has holes, and its k stands still. So k does not follow from the number of a batch, and a
+   state keeps the phase (k + h) mod P. */
+
+/* The seed of list l. The first list has the seed of the pipe. */
+static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
+    return l == 0 ? seed : dlpi_absorb(seed, l);
+}
+
+/* The phase of stream s where an epoch begins. */
+static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
+    return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
+}
+
+static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) {
+    return schedule[phase] >> DLPI_MIX_RANK_BITS;
+}
+
+/* Rows in a row, wherever they begin: how many of them are of list b, at most. */
+static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
+                                   uint64_t rows) {
+    const uint64_t rest = rows % period;
+    uint64_t all = 0, here = 0, most = 0;
+    for (uint64_t t = 0; t < period + rest; t++) {
+        const bool turn = dlpi_branch_at(schedule, t % period) == b;
+        if (t < period) all += turn;
+        here += turn;
+        if (t >= rest) here -= dlpi_branch_at(schedule, t - rest) == b;
+        if (here > most) most = here;
+    }
+    return rows / period * all + most;
+}

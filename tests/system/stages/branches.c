@@ -1,0 +1,841 @@
+/* needs: parts */
+/* Tables whose zip or mix joins branches, drawn at random, beside a plain program that writes down
+   every row of every stream. Workers, deaths, ranks and places to resume from differ from life to
+   life; the rows, and the states of two schedules, do not. What such a table may not say is refused
+   with the name of the row. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/check.h"
+#include "../../rig/keyed.h"
+#include "../../rig/reduce.h"
+#include <stdlib.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MOST_BRANCHES = 4, MOST_STREAMS = 6, MOST_ROWS = 4000, MOST_OUT = 9, EPOCHS = 2, LIVES = 4 };
+enum { FETCH, FETCH_FILTER, EXPAND, EXPAND_FILTER, EXPAND_ALONE, KINDS };
+
+typedef struct branch {
+    uint32_t id, n;
+    int shuffle, kind, skips, shuffle_items;
+    uint32_t torn; /* of so many inputs one can't be read, and is left out; 0: none */
+    char list[8], read[8], make[8], keep[8], x[8], t[8];
+    dlp_field in, out[2];
+} branch;
+
+typedef struct life {
+    uint32_t world, stop; /* stop: batches that each rank takes; UINT32_MAX: to the end */
+    int workers, copies, prefetch, processes;
+    int seeks;     /* before it goes on, the pipe leaves the epoch, and seeks back */
+    uint32_t more; /* cells of a branch beyond the default's; 0: the default */
+} life;
+
+typedef struct config {
+    uint64_t seed;
+    int zip, map, drops, raises, agrees, flat, sets, steps, last, shared, lives;
+    uint32_t n, streams, batch, kill_every;
+    uint64_t weights[MOST_BRANCHES], period;
+    branch at[MOST_BRANCHES];
+    life life[LIVES];
+} config;
+
+static config now_;
+typedef struct shared { /* of all processes */
+    uint64_t epoch;     /* that set_epoch began */
+    uint32_t early;     /* calls for items of another epoch */
+    uint32_t calls, killed[MOST_BRANCHES][256];
+} shared;
+
+static shared *shared_;
+static pid_t caller_; /* never to be killed */
+
+static uint32_t pick(uint64_t *state, uint32_t n) {
+    *state = mixed(*state, 1);
+    return (uint32_t)(*state >> 33) % n;
+}
+
+/* ---- the data ---- */
+
+static uint64_t word_of(uint32_t id, uint64_t input, uint64_t number) {
+    return mixed(mixed(mixed(17, id), input), number);
+}
+static int is_torn(const branch *b, uint64_t input) {
+    return b->torn > 0 && word_of(b->id, input, 1001) % b->torn == 0;
+}
+static uint32_t made_of(const branch *b, uint64_t input) {
+    if (b->kind < EXPAND) return 1;
+    return (uint32_t)(word_of(b->id, input, 1000) % (MOST_OUT + 1));
+}
+/* Of a branch of a zip that only fetches: has the input no item, but a place? */
+static int only_place(const branch *b, uint64_t input) {
+    return now_.zip && b->kind == FETCH &&
+           (is_torn(b, input) || (b->skips && word_of(b->id, input, 1002) % 5 == 0));
+}
+static int kept(const branch *b, uint64_t input, uint64_t number) {
+    return (b->kind != FETCH_FILTER && b->kind != EXPAND_FILTER) ||
+           word_of(b->id, input, number) % 3 != 0;
+}
+static uint64_t list_seed(const branch *b) {
+    return b->id > 0 ? mixed(now_.seed, b->id) : now_.seed;
+}
+/* Which of the n items that are left of an input comes at this place. */
+static uint64_t item_at(const branch *b, uint64_t epoch, uint64_t input, uint64_t pass, uint64_t n,
+                        uint64_t at) {
+    if (!b->shuffle_items || b->kind < EXPAND) return at;
+    return permuted(n, mixed(keyed(35, list_seed(b), input), pass), epoch, at);
+}
+static uint64_t drawn_of(const branch *b, uint64_t epoch, uint64_t position) {
+    return mixed(mixed(keyed(5, list_seed(b), epoch), position), 7);
+}
+
+/* ---- callbacks ---- */
+
+static int epoch_set(void *user, uint64_t epoch) {
+    (void)user;
+    __atomic_store_n(&shared_->epoch, epoch, __ATOMIC_SEQ_CST);
+    return 0;
+}
+static void called_for(uint64_t epoch) {
+    if (now_.sets && __atomic_load_n(&shared_->epoch, __ATOMIC_SEQ_CST) != epoch)
+        __atomic_add_fetch(&shared_->early, 1, __ATOMIC_SEQ_CST);
+}
+
+/* A worker dies, but no input kills twice: that would make it the input's fault. */
+static void die_now_and_then(const branch *b, uint64_t input, void *bytes, size_t n) {
+    uint32_t call = __atomic_add_fetch(&shared_->calls, 1, __ATOMIC_SEQ_CST);
+    if (now_.kill_every == 0 || call % now_.kill_every != 0 || getpid() == caller_) return;
+    if (__atomic_add_fetch(&shared_->killed[b->id][input], 1, __ATOMIC_SEQ_CST) > 1) return;
+    memset(bytes, 0xee, n);
+    raise(SIGKILL);
+}
+
+static void item_put(const branch *b, dlp_item *it, uint64_t input, uint64_t number,
+                     uint64_t random) {
+    const uint64_t w[3] = {word_of(b->id, input, number), input << 8 | number, random};
+    const uint64_t n = w[0] % 6;
+    memcpy(it->data[0], w, sizeof w);
+    if (now_.flat) return;
+    memset(it->data[1], (int)(b->id + 1), n);
+    it->length[1] = n;
+}
+static int fetch_item(void *user, dlp_item *it) {
+    const branch *b = user;
+    const uint64_t random = dlp_item_random(it, 7);
+    called_for(it->epoch);
+    die_now_and_then(b, it->index, it->data[0], 8);
+    if (is_torn(b, it->index)) return dlp_fail(it->call, 5, "torn");
+    if (only_place(b, it->index)) return DLP_SKIP;
+    item_put(b, it, it->index, 0, random);
+    return 0;
+}
+static int fetch_base(void *user, dlp_item *it) {
+    const branch *b = user;
+    const uint64_t random = dlp_item_random(it, 7);
+    called_for(it->epoch);
+    die_now_and_then(b, it->index, it->data[0], 8);
+    if (is_torn(b, it->index)) return dlp_fail(it->call, 5, "torn");
+    memcpy(it->data[0], &random, sizeof random);
+    return 0;
+}
+static int expand(void *user, dlp_expand *x) {
+    const branch *b = user;
+    uint64_t random = dlp_item_random(x->item, 7);
+    if (b->kind == EXPAND_ALONE && is_torn(b, x->item->index)) return dlp_fail(x->call, 5, "torn");
+    if (b->kind != EXPAND_ALONE) memcpy(&random, x->item->data[0], sizeof random);
+    for (uint32_t i = 0; i < made_of(b, x->item->index); i++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return dlp_fail(x->call, 6, "no room");
+        item_put(b, it, x->item->index, i, random);
+        if (i % 4 == 2) die_now_and_then(b, x->item->index, it->data[0], 16);
+    }
+    return 0;
+}
+static int keep(void *user, const dlp_item *it) {
+    const branch *b = user;
+    const uint64_t *w = it->data[0];
+    return kept(b, w[1] >> 8, w[1] & 255);
+}
+static int add_sum(void *user, dlp_item *it) {
+    uint64_t sum = 0;
+    (void)user;
+    for (uint32_t f = 0; f + 1 < it->n_fields; f += now_.flat ? 1 : 2)
+        sum += *(uint64_t *)it->data[f];
+    *(uint64_t *)it->data[it->n_fields - 1] = sum;
+    return 0;
+}
+
+/* ---- the rows, written down ---- */
+
+typedef struct made {
+    uint32_t branch, input, number, pass;
+} made;
+typedef struct rows {
+    uint32_t n;
+    made at[MOST_ROWS][MOST_BRANCHES]; /* of a mix only the first */
+} rows;
+
+static rows rows_[EPOCHS][MOST_STREAMS];
+
+typedef struct reader { /* of a branch, in a stream */
+    uint64_t ordinal, number;
+    uint32_t barren;
+} reader;
+
+/* The next item of a stream of a branch. Returns 0: there is none. */
+static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, made *to) {
+    const uint64_t c = now_.streams, each = (b->n - s + c - 1) / c;
+    while (now_.steps > 0 || x->ordinal < each) {
+        const uint64_t pass = x->ordinal / each, j = x->ordinal % each * c + s;
+        const uint64_t input =
+            b->shuffle ? permuted(b->n, keyed(34, list_seed(b), pass), epoch, j) : j;
+        if (now_.raises && is_torn(b, input)) return 0;
+        while ((!is_torn(b, input) || only_place(b, input)) && x->number < made_of(b, input)) {
+            uint64_t number, n = 0, left[MOST_OUT + 1];
+            for (uint64_t i = 0; i < made_of(b, input); i++)
+                if (kept(b, input, i)) left[n++] = i;
+            if (x->number >= n) break;
+            number = left[item_at(b, epoch, input, pass, n, x->number++)];
+            *to = (made){b->id, (uint32_t)input, (uint32_t)number, (uint32_t)pass};
+            x->barren = 0;
+            return 1;
+        }
+        x->ordinal++;
+        x->number = 0;
+        if (++x->barren > 4 * each) return 0; /* not to be run */
+    }
+    return 0;
+}
+
+/* Whose turn is t: of all whose next turn may have begun, that of the earliest deadline. */
+static uint32_t turn_of(uint64_t t) {
+    uint64_t turns[MOST_BRANCHES] = {0};
+    uint32_t best = 0;
+    for (uint64_t at = 0; at <= t; at++) {
+        uint64_t soon = UINT64_MAX;
+        for (uint32_t b = 0; b < now_.n; b++) {
+            const uint64_t w = now_.weights[b], end = ((turns[b] + 1) * now_.period + w - 1) / w;
+            if (turns[b] == w || turns[b] * now_.period / w > at || end >= soon) continue;
+            soon = end;
+            best = b;
+        }
+        turns[best]++;
+    }
+    return best;
+}
+
+static void write_stream(uint64_t epoch, uint64_t s, const uint32_t *turns) {
+    rows *r = &rows_[epoch][s];
+    reader x[MOST_BRANCHES];
+    uint64_t phase = mixed(keyed(37, now_.seed, epoch), s);
+    const uint64_t most =
+        now_.steps > 0 ? (uint64_t)now_.steps * (now_.batch / now_.streams) : MOST_ROWS;
+    memset(x, 0, sizeof x);
+    for (r->n = 0; r->n < most; r->n++, phase++) {
+        int there = 1;
+        phase %= now_.period;
+        for (uint32_t b = 0; now_.zip && there && b < now_.n; b++)
+            there = read_on(&now_.at[b], epoch, s, &x[b], &r->at[r->n][b]);
+        if (!now_.zip) {
+            const uint32_t b = turns[phase];
+            there = read_on(&now_.at[b], epoch, s, &x[b], &r->at[r->n][0]);
+        }
+        if (!there) return;
+    }
+}
+
+/* Batches of an epoch. */
+static uint32_t batches_of(uint64_t epoch) {
+    const uint32_t m = now_.batch / now_.streams;
+    uint32_t most = 0, least = UINT32_MAX;
+    if (now_.steps > 0) return (uint32_t)now_.steps;
+    for (uint32_t s = 0; s < now_.streams; s++) {
+        const uint32_t n = rows_[epoch][s].n;
+        if ((n + m - 1) / m > most) most = (n + m - 1) / m;
+        if (n / m < least) least = n / m;
+    }
+    return now_.last == DLP_LAST_DROP ? least : most;
+}
+
+/* Write all rows. Returns 0: this table can't be run. */
+static int write_down(void) {
+    static uint32_t turns[1 << 12];
+    const uint32_t m = now_.batch / now_.streams;
+    for (uint64_t t = 0; t < now_.period; t++) turns[t] = turn_of(t);
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        for (uint64_t s = 0; s < now_.streams; s++) {
+            write_stream(epoch, s, turns);
+            if (rows_[epoch][s].n == MOST_ROWS) return 0;
+            if (now_.steps > 0 && rows_[epoch][s].n < (uint32_t)now_.steps * m) return 0;
+        }
+        if (batches_of(epoch) == 0) return 0;
+    }
+    return 1;
+}
+
+/* ---- is a batch what it should be? ---- */
+
+static int item_is(const dlp_batch *b, uint32_t r, uint32_t field, const made *x) {
+    const branch *of = &now_.at[x->branch];
+    const uint64_t *w = (const uint64_t *)b->fields[field].data + 3 * (size_t)r;
+    const uint8_t *t =
+        now_.flat ? NULL : (const uint8_t *)b->fields[field + 1].data + 5 * (size_t)r;
+    const uint64_t word = word_of(x->branch, x->input, x->number), n = word % 6;
+    int ok = w[0] == word && w[1] == ((uint64_t)x->input << 8 | x->number) &&
+             w[2] == drawn_of(of, b->epoch, (uint64_t)x->pass * of->n + x->input);
+    if (now_.flat) return ok;
+    ok &= b->fields[field + 1].lengths[r] == n;
+    for (uint64_t i = 0; i < 5; i++) ok &= t[i] == (i < n ? x->branch + 1 : 0);
+    return ok;
+}
+
+static int row_is(const dlp_batch *b, uint32_t r, const made *x) {
+    const uint32_t items = now_.zip ? now_.n : 1, each = now_.flat ? 1 : 2; /* fields */
+    uint64_t sum = 0;
+    int ok = b->index[r] == x->input;
+    for (uint32_t k = 0; k < items; k++)
+        if (only_place(&now_.at[x[k].branch], x[k].input)) return ok && b->valid[r] == 0;
+    ok &= b->valid[r] == 1;
+    for (uint32_t k = 0; k < items; k++) {
+        ok &= item_is(b, r, each * k, &x[k]);
+        sum += word_of(x[k].branch, x[k].input, x[k].number);
+    }
+    return ok && (!now_.map || ((const uint64_t *)b->fields[each * items].data)[r] == sum);
+}
+
+static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, uint32_t rank,
+                               uint32_t world) {
+    const uint32_t m = now_.batch / now_.streams;
+    uint32_t own = now_.batch / world;
+    if (b->epoch != epoch || b->in_epoch != k) return "another batch";
+    if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == batches_of(epoch))) return "flags";
+    if (now_.streams == 1 && world == 1 && now_.steps == 0 && now_.last == DLP_LAST_PARTIAL &&
+        rows_[epoch][0].n - k * m < m)
+        own = rows_[epoch][0].n - k * m;
+    if (b->count != own) return "count";
+    for (uint32_t r = 0; r < own; r++) {
+        const uint32_t g = rank * own + r, at = k * m + g % m;
+        const rows *x = &rows_[epoch][g / m];
+        if (at >= x->n ? b->valid[r] != 0 : !row_is(b, r, x->at[at])) return "a row";
+    }
+    return NULL;
+}
+
+/* ---- the table ---- */
+
+static uint32_t table_of(dlp_node *to, const life *l, const char **from) {
+    dlp_workers_desc w = {.num_workers = l->workers,
+                          .placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS};
+    const uint32_t fields = now_.flat ? 1 : 2;
+    uint32_t n = 0;
+    if (now_.drops) w.on_error = DLP_ON_ERROR_DROP;
+    for (uint32_t k = 0; k < now_.n; k++) {
+        branch *b = &now_.at[k];
+        to[n++] = (dlp_node){
+            .name = b->list, .verb = DLP_LIST, .list = {.n_items = b->n, .shuffle = b->shuffle}};
+        if (b->kind != EXPAND_ALONE)
+            to[n++] = (dlp_node){.name = b->read,
+                                 .verb = DLP_FETCH,
+                                 .fetch = {.fetch = b->kind < EXPAND ? fetch_item : fetch_base,
+                                           .user = b,
+                                           .fields = b->kind < EXPAND ? b->out : &b->in,
+                                           .n_fields = b->kind < EXPAND ? fields : 1}};
+        if (b->kind >= EXPAND)
+            to[n++] = (dlp_node){.name = b->make,
+                                 .verb = DLP_EXPAND,
+                                 .expand = {.expand = expand,
+                                            .user = b,
+                                            .max_out = MOST_OUT,
+                                            .shuffle_items = b->shuffle_items,
+                                            .fields = b->out,
+                                            .n_fields = fields}};
+        if (b->kind == FETCH_FILTER || b->kind == EXPAND_FILTER)
+            to[n++] = (dlp_node){
+                .name = b->keep, .verb = DLP_FILTER, .filter = {.keep = keep, .user = b}};
+        to[n - 1].workers = w;
+        to[n - 1].queue.capacity = l->more;
+        from[k] = to[n - 1].name;
+    }
+    from[now_.n] = NULL;
+    to[n++] = (dlp_node){
+        .name = "both", .from = from, .verb = now_.zip ? DLP_ZIP : DLP_MIX, .batch = {0}};
+    if (!now_.zip) to[n - 1].mix.weights = now_.weights;
+    if (now_.map) {
+        static const dlp_field sum = {.name = "sum", .dtype = DLP_U64};
+        to[n++] = (dlp_node){.name = "sum",
+                             .verb = DLP_MAP,
+                             .map = {.item = add_sum, .fields = &sum, .n_fields = 1}};
+    }
+    to[n++] = (dlp_node){.name = "batch",
+                         .verb = DLP_BATCH,
+                         .batch = {.batch_size = now_.batch,
+                                   .last = now_.last,
+                                   .copy_workers = l->copies > 0 ? l->copies : DLP_NONE},
+                         .queue = {.capacity = (uint32_t)l->prefetch}};
+    return n;
+}
+
+static reduce ends_;
+
+static int64_t all_reduce(void *user, int64_t mine, int most) {
+    (void)user;
+    return reduce_all(&ends_, mine, most);
+}
+
+static dlp_pipe *open_rank(const life *l, uint32_t rank, const dlp_state *resume) {
+    dlp_node nodes[16];
+    const char *from[MOST_BRANCHES + 1];
+    dlp_pipe_desc d = {.seed = now_.seed,
+                       .epochs = EPOCHS,
+                       .streams = now_.streams,
+                       .steps_per_epoch = now_.steps,
+                       .shared_streams = now_.shared,
+                       .set_epoch = now_.sets ? epoch_set : NULL,
+                       .agree = now_.agrees ? all_reduce : NULL,
+                       .rank = rank,
+                       .world_size = l->world,
+                       .resume = resume};
+    dlp_error e;
+    dlp_pipe *p = NULL;
+    const uint32_t n = table_of(nodes, l, from);
+    if (dlp_pipe_open(&p, nodes, n, &d, &e) == DLP_OK) return p;
+    printf("open: %s, %s: %s\n", e.stage, e.field, e.message);
+    return NULL;
+}
+
+typedef struct place {
+    uint64_t epoch;
+    uint32_t k;
+} place;
+
+static struct {
+    int there;
+    dlp_state state;
+} states_[EPOCHS][MOST_ROWS + 1]; /* after batch k, of all ranks */
+
+/* Note the state at a place, or compare it with the noted one. */
+static int state_is(const place *at, const dlp_state *state) {
+    const uint64_t epoch = at->epoch < EPOCHS ? at->epoch : 0;
+    const uint32_t k = at->epoch < EPOCHS ? at->k : MOST_ROWS;
+    if (states_[epoch][k].there)
+        return memcmp(state->bytes, states_[epoch][k].state.bytes, sizeof state->bytes) == 0;
+    states_[epoch][k].there = 1;
+    states_[epoch][k].state = *state;
+    return 1;
+}
+
+/* Take some batches, leave the epoch for the next one, and go back to where the pipe began. */
+static int away_and_back(dlp_pipe *p) {
+    dlp_state began;
+    dlp_batch *b;
+    dlp_error e;
+    int ok = dlp_pipe_state(p, NULL, &began) == DLP_OK;
+    for (int i = 0; i < 2 && ok && dlp_pipe_next(p, &b) == DLP_OK; i++) dlp_pipe_release(p, b);
+    if (dlp_pipe_next_epoch(p) == DLP_OK && dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+    return ok && dlp_pipe_seek(p, &began, &e) == DLP_OK;
+}
+
+/* Take batches of one rank from a place on. Returns 0: something was wrong. */
+static int run_rank(const life *l, uint32_t rank, place *at, const dlp_state *resume,
+                    dlp_state *state) {
+    dlp_pipe *p = open_rank(l, rank, resume);
+    const char *wrong = NULL;
+    int rc = p == NULL;
+    if (p != NULL && l->seeks && !away_and_back(p)) wrong = "away and back", rc = DLP_END;
+    for (uint32_t i = 0; rc == 0 && i < l->stop; i++) {
+        dlp_batch *b;
+        if ((rc = dlp_pipe_next(p, &b)) != DLP_OK) break;
+        if ((wrong = batch_wrong(b, at->epoch, at->k, rank, l->world)) != NULL) break;
+        at->k++;
+        if (at->k == batches_of(at->epoch)) at->epoch++, at->k = 0;
+        dlp_pipe_state(p, b, state);
+        if (l->world == 1 && !state_is(at, state)) wrong = "the state";
+        dlp_pipe_release(p, b);
+        if (wrong != NULL) break;
+    }
+    if (rc < 0 && p != NULL)
+        wrong = dlp_pipe_error(p)->message, printf("%s %d: ", dlp_pipe_error(p)->stage, rc);
+    if (rc == DLP_END && (at->epoch != EPOCHS || at->k != 0)) wrong = "an early end";
+    if (rc == DLP_OK && at->epoch == EPOCHS) rc = DLP_END;
+    if (wrong != NULL)
+        printf("rank %u of %u, epoch %u, batch %u: %s\n", rank, l->world, (unsigned)at->epoch,
+               at->k, wrong);
+    if (p != NULL) dlp_pipe_close(p);
+    CHECK(wrong == NULL && p != NULL);
+    return wrong == NULL && p != NULL;
+}
+
+/* Go on from life to life, each with other workers and, with steps, other ranks. */
+static int run_lives(void) {
+    const life alone = {.world = 1, .stop = UINT32_MAX, .workers = 2, .prefetch = 1};
+    dlp_state state, all[4];
+    place at = {0, 0};
+    memset(states_, 0, sizeof states_);
+    memset(shared_, 0, sizeof *shared_);
+    for (int i = 0; i < now_.lives && at.epoch < EPOCHS; i++) {
+        const life *l = &now_.life[i];
+        place end = at;
+        dlp_error e;
+        for (uint32_t rank = 0; rank < l->world; rank++) {
+            end = at;
+            if (!run_rank(l, rank, &end, i > 0 ? &state : NULL, &all[rank])) return 0;
+        }
+        at = end;
+        if (dlp_state_merge(&state, all, l->world, &e) != DLP_OK) {
+            printf("merge: %s\n", e.message);
+            CHECK(0);
+            return 0;
+        }
+        CHECK(state_is(&at, &state));
+        CHECK(shared_->early == 0);
+    }
+    CHECK(at.epoch == EPOCHS);
+    at = (place){0, 0};
+    return run_rank(&alone, 0, &at, NULL, &state);
+}
+
+/* ---- tables at random ---- */
+
+static void name_branch(branch *b) {
+    snprintf(b->list, sizeof b->list, "list%u", b->id % 10);
+    snprintf(b->read, sizeof b->read, "read%u", b->id % 10);
+    snprintf(b->make, sizeof b->make, "make%u", b->id % 10);
+    snprintf(b->keep, sizeof b->keep, "keep%u", b->id % 10);
+    snprintf(b->x, sizeof b->x, now_.zip ? "x%u" : "x", b->id % 10);
+    snprintf(b->t, sizeof b->t, now_.zip ? "t%u" : "t", b->id % 10);
+    b->in = (dlp_field){.name = "base", .dtype = DLP_U64};
+    b->out[0] = (dlp_field){.name = b->x, .dtype = DLP_U64, .ndim = 1, .shape = {3}};
+    b->out[1] = (dlp_field){.name = b->t, .dtype = DLP_U8, .ndim = 1, .shape = {5}, .ragged = 1};
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b) { return b == 0 ? a : gcd(b, a % b); }
+
+static void draw_branch(uint64_t *s, uint32_t k) {
+    branch *b = &now_.at[k];
+    *b = (branch){.id = k,
+                  .n = now_.streams + pick(s, pick(s, 4) ? 20 : 150),
+                  .shuffle = pick(s, 3) > 0,
+                  .kind = (int)pick(s, KINDS),
+                  .skips = pick(s, 3) == 0,
+                  .shuffle_items = pick(s, 3) == 0,
+                  .torn = now_.drops && pick(s, 3) == 0 ? 4 + pick(s, 9) : 0};
+    if (now_.zip && now_.drops) b->kind = FETCH;
+    if (now_.n == MOST_BRANCHES && b->kind != EXPAND_ALONE) b->kind = FETCH; /* 16 rows */
+    now_.weights[k] = 1 + pick(s, pick(s, 3) ? 4 : 40);
+}
+
+static void draw_life(uint64_t *s, life *l, int last) {
+    const uint32_t worlds[] = {1, 2, 4, 3};
+    uint32_t w = now_.steps > 0 ? worlds[pick(s, 4)] : 1;
+    if (now_.batch % w != 0 || (!now_.shared && now_.streams % w != 0)) w = 1;
+    *l = (life){.world = w,
+                .stop = last ? UINT32_MAX : 1 + pick(s, 12),
+                .workers = (int)pick(s, 4),
+                .copies = (int)pick(s, 3),
+                .prefetch = (int)pick(s, 5),
+                .seeks = pick(s, 4) == 0,
+                .processes = (now_.kill_every > 0 || pick(s, 5) == 0)};
+    if (l->workers == 0) l->workers = DLP_NONE, l->processes = 0;
+    if (l->processes) l->copies = 0;
+}
+
+static void draw(uint64_t seed) {
+    uint64_t s = seed;
+    do {
+        uint64_t g = 0, sum = 0;
+        memset(&now_, 0, sizeof now_);
+        now_.seed = s;
+        now_.zip = (int)pick(&s, 2);
+        now_.map = pick(&s, 3) == 0;
+        now_.drops = pick(&s, 3) == 0;
+        now_.flat = (int)pick(&s, 2);
+        now_.sets = pick(&s, 3) == 0;
+        now_.n = 2u + (pick(&s, 3) == 0) + (pick(&s, 6) == 0);
+        now_.streams = 1 + pick(&s, MOST_STREAMS);
+        now_.batch = now_.streams * (1 + pick(&s, 5));
+        now_.steps = pick(&s, 2) ? (int)(1 + pick(&s, 20)) : 0;
+        now_.shared = (int)pick(&s, 2);
+        now_.last = pick(&s, 2) ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
+        now_.kill_every = pick(&s, 4) == 0 ? 20 + pick(&s, 60) : 0;
+        for (uint32_t k = 0; k < now_.n; k++) draw_branch(&s, k);
+        for (uint32_t k = 0; k < now_.n; k++) g = gcd(now_.weights[k], g);
+        for (uint32_t k = 0; k < now_.n; k++) sum += now_.weights[k] /= g;
+        now_.period = sum;
+        for (uint32_t k = 0; k < now_.n; k++) name_branch(&now_.at[k]);
+        now_.lives = 1 + (int)pick(&s, LIVES);
+        for (int i = 0; i < now_.lives; i++) draw_life(&s, &now_.life[i], i + 1 == now_.lives);
+    } while (!write_down());
+}
+
+static void random_tables__beside_a_plain_program__same_rows(uint64_t first, uint64_t n) {
+    for (uint64_t seed = first; seed < first + n && test_failures == 0; seed++) {
+        draw(seed);
+        if (!run_lives())
+            printf("seed %llu: %s, %u branches, %u streams, batch %u, steps %d\n",
+                   (unsigned long long)seed, now_.zip ? "zip" : "mix", now_.n, now_.streams,
+                   now_.batch, now_.steps);
+    }
+}
+
+/* ---- ranks that agree on ends ---- */
+
+static void *run_agreeing(void *rank) {
+    const life l = {.world = 2, .stop = UINT32_MAX, .workers = 1};
+    place at = {0, 0};
+    dlp_state state;
+    if (!run_rank(&l, (uint32_t)(uintptr_t)rank, &at, NULL, &state)) reduce_stop(&ends_);
+    return NULL;
+}
+
+/* Both ranks end each epoch where one rank would. */
+static void two_ranks__agree__end_as_one_rank(void) {
+    for (uint64_t seed = 1, n = 0; n < 12 && test_failures == 0; seed++) {
+        pthread_t other;
+        draw(seed);
+        if (now_.steps > 0 || now_.batch % 2 != 0) continue;
+        if (now_.streams % 2 != 0 && !now_.shared) continue;
+        now_.agrees = 1;
+        now_.sets = 0; /* two pipes at once */
+        now_.kill_every = 0;
+        reduce_init(&ends_, 2);
+        CHECK(pthread_create(&other, NULL, run_agreeing, (void *)1) == 0);
+        run_agreeing(NULL);
+        pthread_join(other, NULL);
+        n++;
+    }
+}
+
+/* ---- one table, changed ---- */
+
+/* Two branches: 40 inputs of 0..9 items, 30 files. */
+static void plain(int zip, uint32_t streams, uint32_t batch) {
+    memset(&now_, 0, sizeof now_);
+    now_.seed = 5;
+    now_.zip = zip;
+    now_.n = 2;
+    now_.streams = streams;
+    now_.batch = batch;
+    now_.at[0] = (branch){.id = 0, .n = 40, .shuffle = 1, .kind = EXPAND};
+    now_.at[1] = (branch){.id = 1, .n = 30, .shuffle = 1, .kind = FETCH};
+    now_.weights[0] = 3;
+    now_.weights[1] = 1;
+    now_.period = 4;
+    name_branch(&now_.at[0]);
+    name_branch(&now_.at[1]);
+}
+
+/* Rows 0 list0, 1 read0, 2 make0, 3 list1, 4 read1, 5 both, 6 batch. */
+typedef struct table {
+    dlp_node row[16];
+    const char *from[MOST_BRANCHES + 1];
+    uint32_t n;
+    dlp_pipe_desc d;
+} table;
+
+static const life life_ = {.world = 1, .stop = UINT32_MAX, .workers = 1};
+
+static void table_begin(table *t) {
+    memset(t, 0, sizeof *t);
+    t->n = table_of(t->row, &life_, t->from);
+    t->d = (dlp_pipe_desc){.seed = now_.seed, .epochs = EPOCHS, .streams = now_.streams};
+}
+
+static void row_put(table *t, uint32_t at, dlp_node row) {
+    memmove(&t->row[at + 1], &t->row[at], (t->n - at) * sizeof *t->row);
+    t->row[at] = row;
+    t->n++;
+}
+
+/* The table is refused: the error names this row, and has these words. */
+static int refused(const table *t, int code, const char *row, const char *words) {
+    dlp_pipe *p = NULL;
+    dlp_error e;
+    const int rc = dlp_pipe_open(&p, t->row, t->n, &t->d, &e);
+    const int ok = rc == code && strcmp(e.stage, row) == 0 && strstr(e.message, words) != NULL &&
+                   strlen(e.message) <= 160;
+    if (!ok)
+        printf("%d, not %d of \"%s\": %s, %s: %s\n", rc, code, row, e.stage, e.field, e.message);
+    if (p != NULL) dlp_pipe_close(p);
+    return ok;
+}
+
+static void rows__out_of_place__refused_by_name(void) {
+    static const dlp_field z = {.name = "z", .dtype = DLP_U64};
+    static const dlp_expand_desc twice = {
+        .expand = expand, .max_out = 2, .fields = &z, .n_fields = 1};
+    const dlp_node fetch = {.name = "more",
+                            .verb = DLP_FETCH,
+                            .fetch = {.fetch = fetch_item, .fields = &z, .n_fields = 1}};
+    table t;
+    for (int zip = 0; zip < 2; zip++) {
+        plain(zip, 2, 8);
+#define REFUSED(code, row, words, ...) \
+    do { \
+        table_begin(&t); \
+        __VA_ARGS__; \
+        CHECK(refused(&t, code, row, words)); \
+    } while (0)
+        REFUSED(DLP_ERR_GRAPH, "more", "by index behind a zip or mix", row_put(&t, 6, fetch));
+        REFUSED(DLP_ERR_GRAPH, "again", "write it in the branch",
+                row_put(&t, 6, (dlp_node){.name = "again", .verb = DLP_EXPAND, .expand = twice}));
+        REFUSED(
+            DLP_ERR_GRAPH, "sum", "stands in a branch",
+            row_put(&t, 3, (dlp_node){.name = "sum", .verb = DLP_MAP, .map = {.item = add_sum}}));
+        REFUSED(DLP_ERR_GRAPH, "window", "stands in a branch",
+                row_put(&t, 3, (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {4}}));
+        REFUSED(DLP_ERR_GRAPH, "read2", "second fetch of a branch",
+                (row_put(&t, 5, fetch), t.row[5].name = "read2", t.from[1] = "read2"));
+        REFUSED(DLP_ERR_GRAPH, "load", "stands in a branch",
+                row_put(&t, 1, (dlp_node){.name = "load", .verb = DLP_LOAD}));
+        REFUSED(DLP_ERR_GRAPH, "push", "stands in a branch",
+                (t.row[0] = (dlp_node){.name = "push", .verb = DLP_PUSH}));
+        REFUSED(DLP_ERR_GRAPH, "second", "is a second zip or mix",
+                row_put(&t, 6, (dlp_node){.name = "second", .verb = DLP_ZIP}));
+        REFUSED(DLP_ERR_GRAPH, "both", "from[0] must be \"make0\"", t.row[5].from = NULL);
+        REFUSED(DLP_ERR_GRAPH, "both", "from[1] must be \"read1\"", t.from[1] = "list1");
+        REFUSED(DLP_ERR_GRAPH, "both", "another number of names",
+                (t.from[2] = "read1", t.from[3] = NULL));
+        REFUSED(DLP_ERR_GRAPH, "both", "which must be 2..8",
+                (memmove(&t.row[3], &t.row[5], 2 * sizeof *t.row), t.n -= 2, t.from[1] = NULL));
+        REFUSED(DLP_ERR_GRAPH, "list1", "has no fetch or expand",
+                (memmove(&t.row[4], &t.row[5], 2 * sizeof *t.row), t.n--, t.from[1] = "list1"));
+        REFUSED(DLP_ERR_ARG, "list1", "list.n_items", t.row[3].list.n_items = 0);
+        REFUSED(DLP_ERR_ARG, "list1", "list.shuffle", t.row[3].list.shuffle = 2);
+        REFUSED(DLP_ERR_ARG, "list1", "open_end", t.row[3].list.open_end = 1);
+        REFUSED(DLP_ERR_ARG, "list1", "num_workers", t.row[3].workers.num_workers = 1);
+        REFUSED(DLP_ERR_ARG, "list1", "list.order",
+                t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
+        REFUSED(DLP_ERR_GRAPH, "both", "DLP_DEAL_RUNS", t.row[0].queue.deal = DLP_DEAL_TURNS);
+        REFUSED(DLP_ERR_ARG, "read1", "placement differs",
+                t.row[4].workers.placement = DLP_PLACE_PROCESSES);
+        REFUSED(DLP_ERR_ARG, "read1", "num_workers differs",
+                t.row[4].workers.num_workers = DLP_NONE);
+        REFUSED(DLP_ERR_ARG, "read1", "async is set in a branch",
+                (t.row[4].fetch.fetch = NULL, t.row[4].fetch.async = &(dlp_async){.submit = NULL}));
+        REFUSED(DLP_ERR_ARG, "both", "workers is set", t.row[5].workers.num_workers = 1);
+        REFUSED(DLP_ERR_ARG, "read1", zip ? "a field of that name" : "fields differ",
+                t.row[4].fetch.fields = (const dlp_field[]){
+                    {.name = zip ? "x0" : "x", .dtype = DLP_U64},
+                    {.name = "t", .dtype = DLP_U8, .ndim = 1, .shape = {5}, .ragged = 1}});
+        REFUSED(DLP_ERR_ARG, "list0", "must be",
+                t.row[0].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_REPLACEMENT});
+        if (zip)
+            REFUSED(DLP_ERR_ARG, "make0", "unknown count below a zip",
+                    (t.row[2].workers.on_error = DLP_ON_ERROR_DROP,
+                     t.row[4].workers.on_error = DLP_ON_ERROR_DROP));
+        else
+            REFUSED(DLP_ERR_ARG, "both", "weights[1] is 0",
+                    t.row[5].mix.weights = (const uint64_t[]){3, 0});
+    }
+    plain(0, 2, 8); /* without a zip or mix behind it, a second list begins nothing */
+    REFUSED(DLP_ERR_GRAPH, "list1", "only the first row", (t.row[5] = t.row[6], t.n--));
+}
+
+/* An input that can't be read fails the batch that lacks its row, whatever workers do, and the
+   error names the node of the branch. */
+static void input__fails_in_a_branch__fails_the_batch_that_lacks_it(void) {
+    for (int zip = 0; zip < 2; zip++)
+        for (int which = 0; which < 2; which++)
+            for (int workers = -1; workers < 4; workers += 2) {
+                uint32_t whole = 0;
+                dlp_batch *b;
+                dlp_pipe *p;
+                life l = life_;
+                int rc;
+                plain(zip, 1, 4);
+                now_.raises = 1;
+                now_.at[which].torn = 26;
+                write_down();
+                l.workers = workers;
+                p = open_rank(&l, 0, NULL);
+                while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+                    for (uint32_t r = 0; r < b->count; r++)
+                        CHECK(row_is(b, r, rows_[0][0].at[4 * whole + r]));
+                    whole++;
+                    dlp_pipe_release(p, b);
+                }
+                CHECK(whole > 1 && whole == rows_[0][0].n / 4);
+                CHECK(rc == DLP_ERR_CALLBACK);
+                CHECK(strcmp(dlp_pipe_error(p)->stage, which == 0 ? "make0" : "read1") == 0);
+                CHECK(strstr(dlp_pipe_error(p)->message, "torn") != NULL);
+                dlp_pipe_close(p);
+            }
+}
+
+/* A plan tells what there is; cells can be as few as a batch needs, not one less. */
+static void cells__one_less_than_needed__refused(void) {
+    table t;
+    dlp_plan plan;
+    dlp_error e;
+    for (int zip = 0; zip < 2; zip++) {
+        /* R = 2 m = 8 rows of a stream: 8 of each branch of a zip, 6 and 2 of a mix of 3 and 1 */
+        const uint32_t need[2] = {zip ? 16 : 12, zip ? 16 : 4};
+        plain(zip, 2, 8);
+        now_.last = DLP_LAST_DROP;
+        for (int k = 0; k < 2; k++) {
+            table_begin(&t);
+            t.row[k == 0 ? 2 : 4].queue.capacity = need[k] - 1;
+            CHECK(refused(&t, DLP_ERR_ARG, k == 0 ? "make0" : "read1", "at once"));
+        }
+        table_begin(&t);
+        t.row[2].queue.capacity = need[0];
+        t.row[4].queue.capacity = need[1];
+        CHECK(dlp_nodes_plan(t.row, t.n, &t.d, &plan, &e) == DLP_OK);
+        CHECK(write_down());
+        {
+            dlp_pipe *p = NULL;
+            dlp_batch *b;
+            uint32_t k = 0;
+            CHECK(dlp_pipe_open(&p, t.row, t.n, &t.d, &e) == DLP_OK);
+            while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) {
+                if (k < batches_of(0)) CHECK(batch_wrong(b, 0, k, 0, 1) == NULL);
+                dlp_pipe_release(p, b);
+                k++;
+            }
+            CHECK(k == batches_of(0) + batches_of(1));
+            if (p != NULL) dlp_pipe_close(p);
+        }
+    }
+}
+
+/* A branch with large cells makes those of another branch no larger. */
+static void cells__of_branches__as_large_as_each_needs(void) {
+    table t;
+    dlp_plan plan;
+    dlp_error e;
+    plain(0, 2, 8);
+    table_begin(&t);
+    t.row[2].expand.max_out = 200000; /* 40 to 64 bytes each */
+    t.row[2].queue.capacity = 12;
+    CHECK(dlp_nodes_plan(t.row, t.n, &t.d, &plan, &e) == DLP_OK);
+    CHECK(plan.total_bytes > 12 * UINT64_C(8000000) && plan.total_bytes < 12 * UINT64_C(13000000));
+}
+
+/* A state has room for so many paths. */
+static void streams__more_than_a_state_has_room_for__refused(void) {
+    table t;
+    plain(0, 128, 128);
+    now_.at[0].n = now_.at[1].n = 1000000;
+    table_begin(&t);
+    CHECK(refused(&t, DLP_ERR_ARG, "both", "128 streams; a state has room for "));
+}
+
+int main(int argc, char **argv) {
+    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : 80;
+    caller_ = getpid();
+    shared_ =
+        mmap(NULL, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared_ == MAP_FAILED) return 1;
+    rows__out_of_place__refused_by_name();
+    input__fails_in_a_branch__fails_the_batch_that_lacks_it();
+    cells__one_less_than_needed__refused();
+    cells__of_branches__as_large_as_each_needs();
+    streams__more_than_a_state_has_room_for__refused();
+    two_ranks__agree__end_as_one_rank();
+    random_tables__beside_a_plain_program__same_rows(first, n);
+    return test_end("branches");
+}
