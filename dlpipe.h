@@ -1305,7 +1305,8 @@ typedef struct dlp_field {
 typedef struct dlp_item {
     uint64_t index; /* dataset index */
     uint64_t epoch;
-    uint64_t position; /* place in the epoch's global order */
+    uint64_t position; /* place in the epoch's global order; in a cell of inputs: a number of the
+                          pass, the input and the item */
     uint32_t row;      /* row in its batch */
     uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
@@ -2220,7 +2221,12 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    later lookups that hit. Order and bytes of batches are the same with and without. Only for
    callbacks whose result depends on the index alone, not on epoch, position or attempt (an item map
    after the cache may, and still augments each time). Items for which one of them calls
-   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume. */
+   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume.
+   Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
+   that were made of an input. It stands behind the makers and before a window. An input that it
+   has is neither loaded nor made again. A cell has room for the most items that an input may
+   have. A hit is an input. An input that gave no item is kept, too. With shuffle_items of a load
+   node, and behind a pack, a cache is refused. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
@@ -2855,7 +2861,7 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    (start says so where it is too little). It fits another world size once the states of all ranks,
    after the same batch, are merged. A resumed part with fewer items than were given already is an
    error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
-   Not with unordered, cache and split.
+   Not with unordered and split, and a cache only as in dlp_cache_desc.
    A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
    that would have had the stream's next row fails, full or not, and next returns the part's error.
    With a window, the window that the part would lie in is not known either, and fails with its
@@ -2886,7 +2892,8 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it
    are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
    each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
-   dlp_item_random in these callbacks goes by the index and the pass. */
+   dlp_item_random in these callbacks goes by the index and the pass. In a table (>>graph) several
+   expanders may follow each other, with filters and maps between. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {
@@ -4025,9 +4032,9 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
-     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, a push, or
-                                                               the list
-     DLP_FILTER     keeps an item or leaves it out             after the first fetch, or a push
+     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
+                                                               or makers
+     DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
@@ -4035,7 +4042,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
                     changes a batch                            after the batch
      DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
-     DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch
+     DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch, window
      DLP_BATCH      makes a batch of items                     once
      DLP_TRANSFER   copies a batch to a device                 after the batch
      DLP_SPLIT      cuts a batch of one chunk into views       last (>>chunks)
@@ -4043,18 +4050,32 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
                     the same batches, by name, to a thread     after the first out (>>outs)
 
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
-   Workers   A node that names workers has workers of its own. The first fetch and the makers behind
-             it (expand, filter, pack) run in the same workers. One row of these names them, and one
-             says the capacity, which counts cells of inputs.
+   Makers    Expand, filter and pack make items of unknown count. All rows between the list or a
+             push and the last maker run in the same workers: a load, fetches, maps, filters, up to
+             3 expands. A worker loads a part, fetches an item, filters the item, expands it, and
+             expands what it has made. The items that are left lie in the cell of their input. A
+             cell has room for the most items of one input: max_items of the load times the max_out
+             of each expand. If that is too much, let inputs be smaller. Maps behind the last maker
+             run in rows. What such rows make of a load has the order of >>found, also if counts are
+             given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an item that a row
+             above has made is left out instead, and counts for max_skips. The error names the node,
+             the numbers of the item below its makers, and the input. dlp_item_random goes by the
+             pass, the input's number, and these numbers of the item. shuffle_items of an expand is
+             0 beside other makers.
+   Cache     Behind makers a cache keeps what they make of an input. Rows between the last maker and
+             the cache run in the cell, too. Rows behind the cache run in each epoch.
+   Workers   A node that names workers has workers of its own. The rows up to the last maker run in
+             the same workers. One row of these names them, and one says the capacity, which counts
+             cells of inputs.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
-             index. With makers directly behind the push, one thread reads it into cells of their
+             index. With makers behind the push, one thread reads it into cells of their
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, an expand or
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
              filters, as in a table without branches. The rows of a branch follow each other. from
              of the zip or mix names the last row of each branch, in the order of the table:
 
@@ -4085,10 +4106,11 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. A field that ends in a map is in no later row.
              Such fields lie in cells. queue.capacity of their fetch node says how many cells.
-   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. Makers in a
-             row are one stage. It has the name of the expand or pack, or else of the first filter.
-             Errors of the fetch before them name this stage, too. The stage with the name of that
-             fetch only copies items into rows. Behind a push the stage that copies is "copy".
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
+             up to the last maker are one stage. It has the name of the last expand or the pack, or
+             else of the first filter. Errors of these rows name this stage, too. The stage with the
+             name of the first fetch only copies items into rows. Behind a push the stage that
+             copies is "copy", and the push is a stage of its own.
              The makers of all branches are one stage, with the name of the zip or mix; their errors
              name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
@@ -4211,10 +4233,10 @@ enum {
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
-                          buffers. load, expand, filter, pack, and the fetch before these: cells of
-                          inputs, said in one of these rows. A fetch node of which fields end: cells
-                          of these fields. The first out: max_held. Another out: batches that it
-                          may hold; 0: 1 */
+                          buffers. load, and the rows up to the last maker: cells of inputs, said in
+                          one of these rows. A fetch node of which fields end: cells of these
+                          fields. The first out: max_held. Another out: batches that it may hold;
+                          0: 1 */
     int32_t deal;      /* list: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
@@ -4310,7 +4332,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc,
                             dlp_error *err);
 
 /* Find the stage of a node by the node's name.
-   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. Other rows before the last
    maker, a window and the first out have no stage of their own. Any thread. Does not wait or
    allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
@@ -8637,6 +8659,8 @@ typedef struct dlpi_source_ops {
     /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
+    uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
+                                             the keeper; NULL: it does not ask */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
@@ -8646,6 +8670,12 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
                 bool used_random); /* the callback is done; was it by the row's random numbers? */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
+    bool (*find)(
+        struct dlpi_worker *w, uint64_t input, uint8_t *to,
+        uint64_t *items); /* by workers of cells: is the input kept? to: where its items are
+                                      written then; NULL: they are not */
+    void (*keep)(struct dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
+                 uint64_t bytes); /* these are all items of the input */
 } dlpi_keeper_ops;
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
@@ -16209,24 +16239,25 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
    The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
-   of unknown count: the stage that makes the items stands before the stage that fetches. */
+   adds its stages, in order. Rows that make items of unknown count, and those before them, are one
+   stage of workers. The last of these rows adds the stage. */
 
 typedef struct dlpi_table dlpi_table;
 
 /* What a row may say besides the desc of its verb, and what it is to the others. */
 enum {
-    DLPI_NODE_WORKERS = 1,  /* workers of its own */
-    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,   /* it is the first row */
-    DLPI_NODE_LOADS = 16,   /* it loads parts */
-    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
-    DLPI_NODE_FINDS = 64,   /* a window may follow it */
-    DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
-    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
-    DLPI_NODE_JOINS = 512,  /* it joins branches */
-    DLPI_NODE_BEHIND = 1024 /* it may stand behind such a row */
+    DLPI_NODE_WORKERS = 1,   /* workers of its own */
+    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_LOADS = 16,    /* it loads parts */
+    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64,    /* a window may follow it */
+    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,   /* it joins branches */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
+    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
 };
 
 typedef struct dlpi_verb {
@@ -16253,6 +16284,7 @@ typedef struct dlpi_table_ops {
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
+    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -16264,10 +16296,9 @@ struct dlpi_table {
     const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
     const dlp_node *list;   /* of the branch whose rows are being added */
     const dlp_node *load;   /* NULL: no row loads parts */
-    const dlp_node *waits;  /* the first fetch, or a push, until the row behind it has made its
-                               stage */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
+    uint32_t makes;    /* rows up to the last one that makes items; 0: no row does */
     uint32_t n_ending; /* fields that end there */
     uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
@@ -16294,6 +16325,20 @@ static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+/* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
+   row does. Parts that load counts are items of unknown count, too. Other rows end the search. */
+static uint32_t dlpi_table_makes(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
+    const dlp_node *rows = t->nodes;
+    bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    uint32_t n = 0, i = 1;
+    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) n = i + 1;
+    cached = i < t->n && rows[i].verb == DLP_CACHE;
+    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
+    return cached && (n > 0 || parts) ? i : n;
 }
 
 /* True if a desc of workers says anything. Its padding does not count. */
@@ -16693,7 +16738,8 @@ typedef struct dlpi_input {
     uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
     uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;  /* of a load that failed */
+    dlp_error error;  /* of a load that failed; LOADED: of the first item that was left out as it
+                         failed, and position is how many were; code 0: none was */
     uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
                          after them [most] 32-bit numbers of their items, which who loads writes:
                          in lines of their own, since these go to and fro */
@@ -16765,6 +16811,7 @@ static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     cell->rec = 0;
     cell->run = n;
     cell->made = 0;
+    cell->error.code = 0;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
@@ -16993,21 +17040,22 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
-   caller's to fill, before, and to check. Returns 0, or what is wrong. */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+/* One try of the user's load, of at most so many bytes, at this place in the cell. What else the
+   part says of itself is the caller's to fill, before, and to check. Returns 0, or what is wrong.
+ */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t at, uint64_t most, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c);
+    part->data = dlpi_input_bytes(w->p, c) + at;
     part->capacity = most;
     part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
     rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, most, rc);
+    rc = dlpi_redzone_input(w, c, at + most, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
@@ -17413,6 +17461,37 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->error.code = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, q->use[c].ticket);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+}
+
+/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
+   ends before the input. */
+static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = cell->error.position;
+    dlp_error e = cell->error;
+    e.position = 0;
+    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
+    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    cell->error = e;
+    if (q->use[c].failed) {
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
+        return false;
+    }
+    dlpi_input_left_out(p, &e);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
+    cell->error.code = 0;
+    return true;
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrivals   INPUTS THAT ARRIVE
    Behind a push an input is a record, and nobody knows when the next one comes. The scheduler gives
@@ -17550,6 +17629,15 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
     if (p->open_end) return dlpi_open_end_bad(p, st);
+    if (other != NULL && other == p->keeper_stage && p->source->keeps != NULL &&
+        dlpi_found_of(p)->arrivals == NULL) {
+        if (other->prev != p->fetch->id)
+            return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                               "stage \"%s\" keeps what stage \"%s\" makes; put it directly after "
+                               "that, before stages of rows",
+                               other->name, st->name);
+        other = p->lender_stage;
+    }
     if (other != NULL)
         return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
@@ -17811,16 +17899,6 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    cell->rec = 0;
-    cell->made++;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
-}
-
 #define DLPI_FOUND_BARREN \
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
@@ -17897,7 +17975,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
     dlpi_found_cell *u = &q->use[c];
     if (u->failed) return; /* it stays the first that is not known */
     if (u->learned < u->run) {
-        dlpi_found_reopen(p, c);
+        dlpi_found_reopen(p, q, c);
         return;
     }
     x->known = u->next;
@@ -17917,6 +17995,7 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
@@ -18731,33 +18810,57 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
-#define DLPI_KEEPS 8u
+#define DLPI_STEPS 8u  /* filters and maps in a row */
+#define DLPI_LEVELS 4u /* expanders in a row, and one more */
 
-typedef struct dlpi_keeps { /* filters, in the order in which they are asked */
-    uint32_t n;
-    struct dlpi_keep {
-        int (*keep)(void *user, const dlp_item *item);
-        void *user;
-    } at[DLPI_KEEPS];
-} dlpi_keeps;
+/* What the worker of a cell calls for an item, in the order of the table. */
+typedef struct dlpi_step {
+    int (*keep)(void *user, const dlp_item *item); /* a filter; NULL: */
+    dlp_item_fn call;                              /* a callback that writes fields */
+    void *user;
+    uint32_t first, n; /* the fields of its level that it sees */
+    char name[32];     /* of its node */
+} dlpi_step;
+
+/* Items at one place of the table, between two makers, and what is called for each of them. */
+typedef struct dlpi_level {
+    dlpi_fields fs;
+    uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
+    uint64_t bytes;              /* of an item */
+    uint64_t scratch;            /* place in a cell of the one item; unused on the last level */
+    uint32_t n_steps;
+    dlpi_step steps[DLPI_STEPS];
+    uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
+    dlp_expand_desc maker; /* makes the items of the next level */
+    char name[32];         /* of its node */
+} dlpi_level;
 
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
+    bool cached;       /* the keeper is asked for inputs */
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
-    dlpi_fields in, out;
-    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
-    uint64_t input_at;                       /* of a cell: what expand reads */
-    uint64_t arrived_at;                     /* of a cell: its records, each of in_bytes */
-    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
-    dlpi_keeps of_inputs, of_items;          /* filters */
-    dlp_async async;                         /* inputs are read by it, several at once: reads.h */
-    dlpi_stage_ops reading;                  /* of the stage, if they are; else plain alone */
+    uint32_t n_levels; /* 1: an item is an input that is kept */
+    dlpi_level
+        level[DLPI_LEVELS]; /* the items that fetch writes, .., those that rows are made of */
+    uint32_t n_fetched;     /* fields of the first level that fetch sees */
+    dlp_part_desc part;     /* its load fills a part with items of the first level, or NULL */
+    uint64_t part_at;       /* place in a cell */
+    uint64_t *firsts;       /* [n_parts + 1] items in front of each part; NULL: load counts them */
+    uint64_t arrived_at;    /* place in a cell of its records, each an item of the first level */
+    uint64_t one_bytes;     /* of all items that an input may have */
+    dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
+    dlp_async async;        /* inputs are read by it, several at once: reads.h */
+    dlpi_stage_ops reading; /* of the stage, if they are; else plain alone */
     const dlpi_stage_ops *plain;
     uint8_t *reads; /* [workers] dlpi_reads */
 } dlpi_expand;
+
+/* The items that rows are made of. */
+static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+    return &x->level[x->n_levels - 1];
+}
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
@@ -18777,6 +18880,14 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
     }
     return dlpi_round_up(end, most);
+}
+
+/* Lay out the items of a level. */
+static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
+                             uint32_t n) {
+    const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
+    l->bytes = dlpi_expand_places(&l->fs, l->at);
+    return rc;
 }
 
 /* The fetch stage after this one only copies. What its callback would be tried again by stands in
@@ -18858,28 +18969,32 @@ static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->in_bytes));
+    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->in_bytes;
+    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. */
+/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. The fields
+   that maps add to it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+    const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
     const uint64_t *length = (const uint64_t *)(const void *)from;
-    if (!x->in.any_ragged) {
-        memcpy(to, from, (size_t)x->in_bytes);
+    const uint64_t own = x->n_fetched < l->fs.n ? l->at[x->n_fetched] : l->bytes;
+    memset(to + own, 0, (size_t)(l->bytes - own));
+    if (!l->fs.any_ragged) {
+        memcpy(to, from, (size_t)own);
         return;
     }
-    memcpy(to, from, x->in.n * 8u);
-    for (uint32_t f = 0; f < x->in.n; f++) {
-        const dlpi_field *d = &x->in.at[f];
+    memcpy(to, from, l->fs.n * 8u);
+    for (uint32_t f = 0; f < x->n_fetched; f++) {
+        const dlpi_field *d = &l->fs.at[f];
         const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
         const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
-        memcpy(to + x->in_at[f], from + x->in_at[f], (size_t)(d->row_bytes / most * rows));
+        memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
     }
 }
 
@@ -18922,23 +19037,47 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
-/* Ask filters for an item whose fields lie at `to`. it: the item without its fields. Returns 0: all
-   keep it; DLP_SKIP; or the code of a failure. */
-static int dlpi_keeps_ask(dlpi_worker *w, const dlpi_keeps *k, dlp_item it, uint8_t *to,
-                          const dlpi_fields *fs, const uint64_t *at) {
-    dlpi_expand_item by;
-    int rc = 1;
-    memset(by.none, 0, sizeof by.none);
-    for (uint32_t i = 0; i < k->n && rc == 1; i++) {
-        dlp_item seen = it;
-        dlpi_expand_point(&seen, to, fs, at, &by);
-        rc = k->at[i].keep(k->at[i].user, &seen);
-    }
+/* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
+__attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
+                                                                const char *format, ...) {
+    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
+    char where[64];
+    dlp_error e;
+    DLPI_PRINT(where, sizeof where, format);
+    dlpi_describe(w, code, &e);
+    dlpi_say(w, code, "%s: %.180s", where, e.message);
+    w->block->message_errno = errnum;
+    return code;
+}
+
+/* What a step says of an item. Returns 0: the item goes on; DLP_SKIP; or the code of a failure. */
+static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
+    int rc;
+    if (k->keep == NULL) return k->call(k->user, seen);
+    rc = k->keep(k->user, seen);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    return rc != DLP_SKIP && rc != DLP_END
-               ? rc
-               : dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure",
-                          rc);
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure", rc);
+}
+
+/* Take the steps of a level with an item that lies at `to`. it: the item without its fields.
+   Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *to) {
+    dlpi_expand_item by;
+    int rc = 0;
+    memset(by.none, 0, sizeof by.none);
+    for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
+        const dlpi_step *k = &l->steps[i];
+        dlp_item seen = *it;
+        dlpi_expand_point(&seen, to, &l->fs, l->at, &by);
+        seen.data += k->first;
+        seen.length += k->first;
+        seen.n_fields = k->n;
+        rc = dlpi_step_go(w, k, &seen);
+        if (rc != 0 && rc != DLP_SKIP) return dlpi_say_where(w, rc, "node \"%s\"", k->name);
+    }
+    /* they may have written over the lengths */
+    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
 }
 
 /* An input that an asynchronous source reads into its cell. */
@@ -18977,26 +19116,25 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                                   uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
+    const dlpi_level *l = x->level;
     dlp_item given;
     int rc = 0;
-    if (x->of_inputs.n > 0) given = *in;
+    if (l->n_steps > 0) given = *in;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+        dlpi_expand_point(in, to, &l->fs, l->at, by);
     } else if (x->found.arrivals != NULL) {
         memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+        dlpi_expand_point(in, to, &l->fs, l->at, by);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+        dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
+        in->n_fields = x->n_fetched;
         if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
-    if (rc != 0 || x->of_inputs.n == 0) return rc;
-    rc = dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
-    return rc; /* the filters may have written over the lengths */
+    if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */
@@ -19042,7 +19180,7 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
 /* Where the input lies that the source is to write. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_input_bytes(w->p, c) + (x->d.expand != NULL ? x->input_at : 0);
+    return dlpi_input_bytes(w->p, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
@@ -19063,8 +19201,9 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->in, x->in_at, &r->fields,
-                      !x->input.writes_all_bytes);
+    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->level->fs, x->level->at,
+                      &r->fields, !x->input.writes_all_bytes);
+    r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
         dlpi_runs(&w->block->running, DLPI_RUNS_ALL(r->cell.slot)); /* until items are made of it */
@@ -19094,8 +19233,9 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     cell->index = dlpi_input_indices(cell)[cell->made];
     DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
     dlpi_words_forget(w);
-    if (dlpi_call_verdict(w, cell->killed_by, cell->rec) != 0) {
-        dlpi_read_over(w, &reads->next, NULL); /* it is poison, and load says so again */
+    if (dlpi_call_verdict(w, cell->killed_by, cell->rec) != 0 ||
+        (dlpi_reads_by(w)->cached && w->p->keeper->find(w, cell->index, NULL, NULL))) {
+        dlpi_read_over(w, &reads->next, NULL); /* it is poison, or kept, and load says so again */
         return true;
     }
     while (r->out || r->back) r++; /* fewer than n are out, and at most n are back */
@@ -19259,15 +19399,18 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 typedef struct dlpi_branch {
     dlpi_expand x; /* its found is not the stage's self */
     char name[32];
-    dlp_field in[DLP_MAX_FIELDS], out[DLP_MAX_FIELDS]; /* of its inputs, and of its items */
-    char names[2 * DLP_MAX_FIELDS][DLPI_NAME_KEPT];    /* of these */
+    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
+    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
+    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
+    const dlp_field *out;                                     /* [n_out] of these: of its items */
     uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
     uint32_t n_out;
     uint32_t first_field; /* of its items among those of a row */
 } dlpi_branch;
 
 typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
-    int (*bytes)(dlp_pipe *p, const char *name, dlpi_expand *x); /* of a cell: fields are known */
+    int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                 const dlp_field *made); /* of a cell: fields are known */
     int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to); /* to: its bytes */
     dlp_item_fn copy; /* user: dlpi_expand */
 } dlpi_branch_ops;
@@ -20132,7 +20275,9 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
      generation b | 0       fetched
      generation b | 1       found
      generation b | 2       fetched, and its result is not that of its index alone
-   A row that goes back to fetch gets its word again. */
+   A row that goes back to fetch gets its word again.
+   Behind makers the cache keeps whole inputs. Their workers ask for an input before they make its
+   items. A cell is then a word by the number of the input, and a dlpi_cache_input. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -20149,6 +20294,11 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
+typedef struct dlpi_cache_input { /* what lies in a cell, if it does */
+    uint64_t items, bytes;
+    uint8_t at[8];
+} dlpi_cache_input;
+
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
@@ -20157,6 +20307,8 @@ static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); 
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    if (p->source->keeps != NULL)
+        return dlpi_sum(bytes + offsetof(dlpi_cache_input, at), dlpi_round8(p->source->keeps(p)));
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
@@ -20217,30 +20369,70 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
+/* Claim the cell of an item or an input, to write it. NULL: it is somebody's. */
+static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
+    const uint64_t at = dlpi_cache_at(w->p, number);
+    const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, at);
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return NULL; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->block->kept_cell, at + 1);     /* Z2 to recovery; the swap keeps it before */
+    if (dlpi_claim_take(&cell->word, 0, writes)) return cell; /* Z1 -> Z1 */
+    DLPI_STORE_RLX(&w->block->kept_cell, UINT64_C(0));        /* Z2: the cell is not ours */
+    return NULL;
+}
+
+/* The cell is written. */
+static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
+    DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
+    dlpi_bump(&w->block->kept_items, 1);
+    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
+}
+
 /* Keep the row that the last stage in front has just left, if its cell is nobody's. */
 static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
-    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
-    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
-    uint8_t *to = cell->bytes;
+    dlpi_cache_cell *cell;
+    uint8_t *to;
     if (used_random) dlpi_cache_mark(p, s, row, DLPI_CACHE_RANDOM);
     if (used_random || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_RANDOM))
         return;
-    if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
-    if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
-            const dlpi_field *d = &p->items.at[f];
-            memcpy(to, w->data[f], d->row_bytes);
-            to += dlpi_round8(d->row_bytes);
-            if (!d->f.ragged) continue;
-            memcpy(to, &w->length[f], 8);
-            to += 8;
-        }
-        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
-        dlpi_bump(&w->block->kept_items, 1);
+    if ((cell = dlpi_cache_take(w, w->item.index)) == NULL) return;
+    to = cell->bytes;
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(to, w->data[f], d->row_bytes);
+        to += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(to, &w->length[f], 8);
+        to += 8;
     }
-    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
+    dlpi_cache_done(w, cell, w->item.index);
+}
+
+/* Write the items of an input from the cache; false: it is not there. to NULL: only tell. */
+static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
+    const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
+    const bool there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
+    if (to == NULL) return there;
+    dlpi_bump(there ? &w->block->kept_hits : &w->block->kept_misses, 1);
+    if (!there) return false;
+    memcpy(to, kept->at, (size_t)kept->bytes);
+    *items = kept->items;
+    return true;
+}
+
+/* Keep the items of an input, if its cell is nobody's. */
+static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
+                            uint64_t bytes) {
+    dlpi_cache_cell *cell = dlpi_cache_take(w, input);
+    dlpi_cache_input *to;
+    if (cell == NULL) return;
+    to = (dlpi_cache_input *)(void *)cell->bytes;
+    to->items = items;
+    to->bytes = bytes;
+    memcpy(to->at, from, (size_t)bytes);
+    dlpi_cache_done(w, cell, input);
 }
 
 /* The cell that a dead worker may have been writing. */
@@ -20264,13 +20456,16 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 /* Without room for an item it would be one in name only. */
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
-    uint64_t least = dlpi_cache_cell_bytes(p);
+    const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
     if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
-    while (before->work < 0) before = &p->stages[before->prev];
-    p->kept_by = before->work;
-    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
-    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
+    if (p->source->keeps == NULL) {
+        while (before->work < 0) before = &p->stages[before->prev];
+        p->kept_by = before->work;
+        p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
+    }
+    snprintf(words, sizeof words, "%" PRIu64 " (one %s) to 2^46", least,
+             p->source->keeps != NULL ? p->source->input : "item");
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
 }
@@ -20316,6 +20511,8 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
     .recover = dlpi_cache_recover,
+    .find = dlpi_cache_find,
+    .keep = dlpi_cache_keep,
 };
 
 static const dlpi_stage_ops dlpi_cache_ops = {
@@ -20339,7 +20536,14 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
+/* Behind makers it keeps what they make of an input, in the order in which they make it. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
+    if (node[-1].verb == DLP_WINDOW)
+        return dlpi_node_bad(t, node, "stands behind a window; write it before");
+    if (t->makes > 0 && load != NULL && load->shuffle_items != 0)
+        return dlpi_bad(t->p, t->load->name, "load.shuffle_items",
+                        "0 before a cache: a window node behind it shuffles", 1);
     return dlpi_add_cache(t->p, &node->cache);
 }
 
@@ -21305,7 +21509,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->in, x->in_at, &by, false);
+    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->level->fs, x->level->at, &by, false);
+    in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
 
@@ -21319,7 +21524,7 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
         dlpi_input_indices(cell)[n++] = a->records++;
         dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, x->in_bytes);
+        dlpi_bump(&w->block->bytes, x->level->bytes);
         if (n == cell->run || !x->input.reader->more(x->input.user)) break;
     }
     if (n == 0) return rc;
@@ -22960,7 +23165,7 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
+    return dlpi_input_part(w, c, 0, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */
@@ -23094,7 +23299,7 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
-    int rc = dlpi_input_part(w, c, q->d.max_part_bytes, &part);
+    int rc = dlpi_input_part(w, c, 0, q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -23146,11 +23351,12 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
     const uint64_t *lengths = it->part->data;
-    from += it->part->item * x->out_bytes;
-    lengths += it->part->item * (x->out_bytes / 8);
-    for (uint32_t f = 0; f < x->out.n; f++) {
-        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
-        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
+    const dlpi_level *l = dlpi_expand_last(x);
+    from += it->part->item * l->bytes;
+    lengths += it->part->item * (l->bytes / 8);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        memcpy(it->data[f], from + l->at[f], (size_t)l->fs.at[f].row_bytes);
+        if (l->fs.at[f].f.ragged) it->length[f] = lengths[f];
     }
     return 0;
 }
@@ -23166,14 +23372,14 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
-    const dlpi_expand *x = p->source_stage->self;
+    const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
-    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
+    const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
         if (bytes == 8)
             memcpy(to + r * 8u, from, 8);
         else
@@ -23183,13 +23389,12 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_expand *x = w->p->source_stage->self;
-    for (uint32_t f = 0; f < x->out.n; f++) dlpi_expand_copy_field(w, t, f);
+    const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
+    for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
 
-static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
-    dlpi_expand *x = st->self;
+static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
@@ -23198,19 +23403,36 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
+    rc = dlpi_check_pair(p, name, "fields", d->fields, "n_fields", d->n_fields);
     if (rc != DLP_OK) return rc;
     if (d->expand != NULL && d->max_out == 0)
-        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+        return dlpi_bad(p, name, "max_out", "1 and more with expand", 0);
     if (d->expand == NULL && d->max_out > 1)
-        return dlpi_bad(p, st->name, "max_out", "0 or 1 without expand", d->max_out);
+        return dlpi_bad(p, name, "max_out", "0 or 1 without expand", d->max_out);
     if (d->expand == NULL && d->n_fields != 0)
-        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
+        return dlpi_bad(p, name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);
+    return DLP_OK;
+}
+
+/* The items of the next level: those that this desc makes of the items of the last one. */
+static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_desc *d) {
+    dlpi_level *l = &x->level[x->n_levels++ - 1];
+    l->maker = *d;
+    dlpi_copy_text(l->name, sizeof l->name, name);
+}
+
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_expand_bounds(p, st->name, d);
+    if (rc != DLP_OK) return rc;
     if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
+    x->n_levels = 1;
+    if (d->expand != NULL) dlpi_expand_add(x, st->name, d);
+    x->level[1].n = d->n_fields;
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
@@ -23239,9 +23461,10 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
-    if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    fetch->dataset->fields = st->fields;
-    fetch->dataset->n_fields = st->n_fields;
+    const dlpi_level *last = dlpi_expand_last(x);
+    if (rc != DLP_OK || last->n == 0) return rc;
+    fetch->dataset->fields = st->fields + last->first;
+    fetch->dataset->n_fields = last->n;
     return DLP_OK;
 }
 
@@ -23255,8 +23478,11 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
-    if (DLPI_DEBUG || x->found.in_flight > 0 || x->d.queue_size > 0 || dlpi_found_shuffled(q) ||
-        all == 0)
+    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
+        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        return 1; /* its items may be left out, of which a cell has one number */
+    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
+        dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -23264,128 +23490,290 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* The fields of the items that lie in cells: those that the stages after fetch add are not among
-   them. */
-static void dlpi_expand_outs(const dlp_pipe *p, dlpi_expand *x) {
-    x->out = p->items;
-    x->out.n = p->fetch->dataset->n_fields;
-    x->out.any_ragged = 0;
-    for (uint32_t f = 0; f < x->out.n; f++) x->out.any_ragged |= x->out.at[f].f.ragged != 0;
+/* Lay out the items of each level, one after the other. A level without fields of its own has those
+   of the level before it. */
+static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
+    const dlp_field *f = x->input.fields;
+    uint32_t n = x->input.n_fields;
+    int rc = DLP_OK;
+    if (x->n_fetched == 0) x->n_fetched = n;
+    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
+        dlpi_level *l = &x->level[i];
+        if (l->n > 0) {
+            f = made + l->first;
+            n = l->n;
+        }
+        rc = dlpi_level_places(p, st, l, f, n);
+    }
+    return rc;
 }
 
-/* What a cell has, once the fields are known. */
-static int dlpi_expand_bytes(dlp_pipe *p, const char *name, dlpi_expand *x) {
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
-    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
-    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
+/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+    uint64_t at = dlpi_times(x->found.most_run, x->one_bytes);
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+        x->level[i].scratch = dlpi_round_up(at, 64);
+        at = dlpi_sum(x->level[i].scratch, x->level[i].bytes);
+    }
+    if (x->part.load == NULL) return at;
+    x->part_at = dlpi_round_up(at, 4096);
+    return dlpi_sum(x->part_at, x->part.max_part_bytes);
+}
+
+/* What a cell has. made: the fields of the levels above the first. */
+static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                             const dlp_field *made) {
+    const int rc = dlpi_expand_levels(p, st, x, made);
+    if (rc != DLP_OK) return rc;
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
-    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
-    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
-    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return DLP_OK;
 }
 
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
-    if (rc != DLP_OK) return rc;
-    dlpi_expand_outs(p, x);
-    rc = dlpi_expand_bytes(p, st->name, x);
+    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
+}
+
+static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    const int n = dlpi_found_blocks(p, st, out);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
+                          x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
+    return n + 1;
 }
 
 /* ---- an input is made ---- */
 
-/* What the calls of one expand have in common. The callback may write over x and item, so the
-   library goes by what lies between these. */
+/* An input that is being made. */
+typedef struct dlpi_line {
+    const dlpi_expand *by;
+    dlpi_worker *w;
+    uint32_t c;            /* its cell */
+    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
+    uint64_t made;         /* items so far */
+    uint64_t left_out;     /* items behind a maker that failed */
+    dlpi_input *of;
+} dlpi_line;
+
+/* One call of an expander. The callback may write over x and item, so the library goes by what lies
+   between these. */
 typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
-    const dlpi_expand *by;
-    uint8_t *cell, *input; /* places of its items, and of itself */
-    uint32_t made;         /* items so far */
-    uint32_t asked;        /* the filters have been asked for so many of them */
-    int wrong;             /* what a filter came to: a code, or 0 */
-    bool above;            /* more than max_out were asked for */
-    dlp_item given;        /* the input, without its fields */
+    dlpi_line *line;
+    const dlpi_level *to;  /* whose items it makes */
+    uint32_t most;         /* max_out */
+    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
+    uint64_t added;
+    int wrong;      /* what an item came to that failed: a code, or 0 */
+    bool above;     /* more than max_out were asked for */
+    dlp_item given; /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Ask the filters for the item that was made last. Its place is free again if one leaves it out. */
-static void dlpi_making_ask(dlpi_making *m) {
-    /* cppcheck-suppress ctuuninitvar; by is set */
-    const dlpi_expand *x = m->by;
-    dlpi_worker *w = m->given.call->w;
-    int rc;
-    if (m->made == m->asked || x->of_items.n == 0 || m->wrong != 0) return;
-    uint8_t *to = m->cell + (m->made - 1) * x->out_bytes;
-    rc = dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)to);
-    if (rc == 0) rc = dlpi_keeps_ask(w, &x->of_items, m->given, to, &x->out, x->out_at);
-    if (rc == DLP_SKIP)
-        m->made--;
-    else
-        m->wrong = rc;
-    m->asked = m->made;
+/* Where the next item of a level is to be written. */
+static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
+    return l->maker.expand != NULL ? b->cell + l->scratch : b->items + b->made * l->bytes;
 }
 
-/* Let expand make items of the input that fetch, where there is one, writes after them. */
-static int dlpi_expand_make(dlpi_worker *w, uint32_t c, dlpi_making *m, dlp_item *in,
-                            uint64_t *items) {
-    /* cppcheck-suppress ctuuninitvar; by is set */
-    const dlpi_expand *x = m->by;
+/* The key of the random numbers of an item: that of its input, and its number. */
+static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
+    return dlpi_absorb(position, number + 1);
+}
+
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
+
+/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    b->made++;
+    return 0;
+}
+
+/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
+   Before that the input is tried again as often as it may be. */
+static bool dlpi_line_leaves(dlpi_line *b, int code) {
+    dlpi_worker *w = b->w;
+    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+        dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
+        return false;
+    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
+    dlpi_failure_forget(w);
+    return true;
+}
+
+/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+__attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
+    dlpi_line *b = m->line;
+    const dlpi_level *l = m->to;
+    uint8_t *to = dlpi_line_place(b, l);
+    dlp_item given = m->given;
+    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    given.position = dlpi_line_key(given.position, m->added - 1);
+    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
+    if (rc == 0) rc = dlpi_line_next(b, l, &given);
+    if (rc != 0 && rc != DLP_SKIP) {
+        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
+        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
+    }
+    if (rc != 0 && m->wrong == 0) m->passed = --m->made;
+}
+
+/* The item that an expander has added last is complete, if there is one. */
+static inline void dlpi_making_pass(dlpi_making *m) {
+    if (m->made == m->passed || m->wrong != 0) return;
+    m->passed = m->made;
+    if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
+        dlpi_making_steps(m);
+    else
+        m->line->made++;
+}
+
+/* Let a level's expander make items of the level's item. */
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    const uint64_t before = b->made;
     dlpi_expand_item fields;
+    dlp_item in = *given;
+    dlpi_making m;
     int rc;
-    m->given = *in;
-    m->made = m->asked = 0;
-    m->wrong = 0;
-    m->above = false;
-    rc = dlpi_expand_fetch(w, x, c, in, m->input, &fields);
-    *in = m->given;
-    dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
-    m->x = (dlp_expand){.item = in, .call = &w->note};
-    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
-    if (rc == 0) dlpi_making_ask(m);
-    if (m->wrong != 0) return m->wrong;
-    if (rc == 0 && m->above)
-        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                        x->d.max_out);
-    for (uint64_t i = 0; x->out.any_ragged && i < m->made && rc == 0; i++)
-        rc =
-            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->made;
+    memset(fields.none, 0, sizeof fields.none);
+    dlpi_expand_point(&in, dlpi_line_place(b, l), &l->fs, l->at, &fields);
+    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
+    m.line = b;
+    m.to = l + 1;
+    m.most = l->maker.max_out;
+    m.made = m.passed = 0;
+    m.added = 0;
+    m.wrong = 0;
+    m.above = false;
+    m.given = *given;
+    rc = l->maker.expand(l->maker.user, &m.x);
+    if (rc == 0) dlpi_making_pass(&m);
+    if (rc != 0 || m.above) b->made = before;
+    if (m.wrong != 0) return m.wrong;
+    if (rc == 0 && m.above)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      m.most);
+    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+}
+
+/* Make items of what fetch writes. in: the item without its fields. */
+static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = *given;
+    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, dlpi_line_place(b, l), &fields);
+    return rc != 0 ? rc : dlpi_line_next(b, l, given);
+}
+
+/* The counts of a part that was loaded are as its desc says. */
+static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+    if (items > d->max_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        items, d->max_items);
+    if (items > 0 && items < d->min_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        items, d->min_items);
+    return 0;
+}
+
+/* Load a part, and make items of each of its items. */
+static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
+    const dlpi_expand *x = b->by;
+    const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
+    const dlpi_found_plan *plan = &x->found.plan;
+    dlp_part part = {.items = 0};
+    dlp_permutation order;
+    int rc;
+    if (x->firsts != NULL) {
+        part.first = x->firsts[cell->index];
+        part.items = x->firsts[cell->index + 1] - part.first;
+    }
+    rc = dlpi_input_part(b->w, b->c, x->part_at, x->part.max_part_bytes, &part);
+    if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
+    if (rc != 0) return rc;
+    if (x->part.shuffle_items != 0 && part.items > 1)
+        dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
+                         part.items);
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_part shown = part;
+        dlp_item it = *given;
+        shown.item =
+            x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
+        it.part = &shown;
+        it.position = dlpi_line_key(it.position, shown.item);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
+        if (rc == DLP_SKIP)
+            rc = 0;
+        else if (rc != 0)
+            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
+        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+    }
     return rc;
+}
+
+/* Lengths that a callback has written after its item was complete. */
+static int dlpi_line_lengths(const dlpi_line *b) {
+    const dlpi_level *l = dlpi_expand_last(b->by);
+    int rc = 0;
+    for (uint64_t i = 0; l->fs.any_ragged && i < b->made && rc == 0; i++)
+        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+    return rc;
+}
+
+/* All items of the input are in its cell. */
+static int dlpi_line_end(const dlpi_line *b, dlpi_input *cell) {
+    cell->items = b->made;
+    cell->bytes = b->made * dlpi_expand_last(b->by)->bytes;
+    return 0;
+}
+
+/* True if a callback has drawn random numbers for the input. */
+static bool dlpi_line_random(const dlpi_worker *w) {
+    const dlpi_reads *reads = w->self;
+    return w->note.used_random != 0 ||
+           (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
 /* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_making m;
-    uint64_t items = 1;
+    dlpi_line b = {.by = x, .w = w, .c = c, .cell = to, .of = cell};
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
-    if (x->d.expand != NULL) {
-        m.by = x;
-        m.cell = to + cell->made * x->one_bytes;
-        m.input = to + x->input_at;
-        rc = dlpi_expand_make(w, c, &m, &in, &items);
-    } else { /* a filter: the input is the item */
-        dlpi_expand_item fields;
-        rc = dlpi_expand_fetch(w, x, c, &in, to + cell->made * x->one_bytes, &fields);
-    }
-    if (rc == DLP_SKIP) rc = 0, items = 0;
+    b.items = b.cell + cell->made * x->one_bytes;
+    if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
+        return dlpi_line_end(&b, cell);
+    w->note.used_random = 0;
+    rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
+    if (rc == 0) rc = dlpi_line_lengths(&b);
+    if (rc == DLP_SKIP) rc = 0, b.made = 0;
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    cell->items = items;
-    cell->bytes = items * x->out_bytes;
+    dlpi_line_end(&b, cell);
+    if (b.left_out > 0) cell->error.position = b.left_out;
+    if (x->cached && b.left_out == 0 && !dlpi_line_random(w))
+        w->p->keeper->keep(w, cell->index, b.items, b.made, cell->bytes);
     return 0;
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
+}
+
+static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
+    return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
 
 static const dlpi_source_ops dlpi_expand_source = {
@@ -23395,30 +23783,52 @@ static const dlpi_source_ops dlpi_expand_source = {
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
+    .keeps = dlpi_expand_keeps,
 };
 
-static const char *dlpi_filters_what(uint32_t n, char *text, size_t size) {
-    if (n > 1) snprintf(text, size, "%" PRIu32 " filters", n);
-    return n > 1 ? text : n == 1 ? "filter" : "";
+static const char *dlpi_step_kind(const dlpi_step *k) {
+    return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
+/* Add words, after a comma if others are there. */
+__attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size_t size,
+                                                                const char *format, ...) {
+    const size_t n = strlen(text);
+    char more[48];
+    DLPI_PRINT(more, sizeof more, format);
+    snprintf(text + n, size - n, "%s%s", n > 0 ? ", " : "", more);
+}
+
+/* What the workers of a cell do, in the order of the rows. */
 static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
-    const bool expands = x->d.expand != NULL;
-    const uint32_t before = x->of_inputs.n, after = x->of_items.n;
-    char first[24], second[24], window[24] = "";
-    if (x->d.window > 0) snprintf(window, sizeof window, ", window %" PRIu32, x->d.window);
-    snprintf(text, size, "%s%s%s%s%s%s",
-             dlpi_filters_what(before == 0 && !expands ? 1 : before, first, sizeof first),
-             before > 0 && expands ? ", " : "", expands ? "expand" : "", after > 0 ? ", " : "",
-             dlpi_filters_what(after, second, sizeof second), window);
+    text[0] = 0;
+    if (x->part.load != NULL) dlpi_what_add(text, size, "load");
+    for (uint32_t i = 0; i < x->n_levels; i++) {
+        const dlpi_level *l = &x->level[i];
+        for (uint32_t k = 0, n; k < l->n_steps; k += n) {
+            const char *kind = dlpi_step_kind(&l->steps[k]);
+            for (n = 1; k + n < l->n_steps && dlpi_step_kind(&l->steps[k + n]) == kind;) n++;
+            if (n > 1)
+                dlpi_what_add(text, size, "%" PRIu32 " %s%s", n, kind, kind[1] == 'e' ? "es" : "s");
+            else
+                dlpi_what_add(text, size, "%s", kind);
+        }
+        if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+    }
+    if (text[0] == 0) dlpi_what_add(text, size, "filter");
+    if (x->d.window > 0) dlpi_what_add(text, size, "window %" PRIu32, x->d.window);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .what = dlpi_expand_what,
     .expands = 1,
-    DLPI_OPS_OF_FOUND,
+    DLPI_OPS_OF_INPUTS,
+    .layout = dlpi_found_layout,
+    .blocks = dlpi_expand_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .private_words = "input tables",
@@ -23468,14 +23878,14 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
 /* Copy the item at `from` into row r of the cell at `to`. */
 static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *rows,
                                     const uint8_t *from, uint8_t *to, uint32_t r) {
-    const dlpi_fields *out = &b->x.out;
-    for (uint32_t f = 0; f < out->n; f++) {
-        const size_t bytes = (size_t)out->at[f].row_bytes;
+    const dlpi_level *l = dlpi_expand_last(&b->x);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t bytes = (size_t)l->fs.at[f].row_bytes;
         uint8_t *at = to + rows->at[b->first_field + f].offset + r * bytes;
         if (bytes == 8)
-            memcpy(at, from + b->x.out_at[f], 8);
+            memcpy(at, from + l->at[f], 8);
         else
-            memcpy(at, from + b->x.out_at[f], bytes);
+            memcpy(at, from + l->at[f], bytes);
     }
 }
 
@@ -23490,7 +23900,8 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
             const uint8_t *from = dlpi_branch_bytes(p, b, row[r].cell);
-            dlpi_branch_copy(b, &p->items, from + row[r].number * b->x.out_bytes, to, r);
+            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
+                             to, r);
         }
     }
     return t->end - t->row;
@@ -23542,13 +23953,11 @@ static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint
     dlpi_expand *x = &b->x;
     dlpi_stage one = *st;
     uint64_t rows = dlpi_found_look(p, &j->found);
-    int rc = dlpi_fields_init(p, b->name, &x->in, b->in, x->input.n_fields, false);
-    if (rc == DLP_OK) rc = dlpi_fields_init(p, b->name, &x->out, b->out, b->n_out, false);
-    if (rc == DLP_OK) rc = j->ops->bytes(p, b->name, x);
-    if (rc != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    int rc;
     one.self = x;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
+    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
@@ -23797,14 +24206,14 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
     if (rc != DLP_OK) return rc;
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
     for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
+        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->in_bytes;
+    x->found.d.max_part_bytes = x->level->bytes;
     x->found.most_run = 1;
     dlpi_arrived_place(x);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
@@ -23871,7 +24280,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
         for (uint32_t i = 0; i < row->n; i++) {
             const dlpi_pack_segment *g = &row->at[i];
             uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.in_at[f] + g->first * k->unit[f],
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
                    (size_t)bytes);
             to += bytes;
         }
@@ -23888,15 +24297,15 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_expand_item fields;
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
+    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
         if (lengths[f] != lengths[0])
-            rc = dlpi_say(w, DLP_ERR_LENGTH,
-                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, lengths[f], k->x.in.at[0].name, lengths[0]);
+            rc = dlpi_say(
+                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
@@ -35100,16 +35509,16 @@ static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
-    const dlpi_expand *by = m->by;
-    dlpi_making_ask(m);
+    const dlpi_level *to = m->to;
+    dlpi_making_pass(m);
     if (m->wrong != 0) return NULL;
-    if (m->made >= by->d.max_out) {
+    if (m->made >= m->most) {
         m->above = true;
         return NULL;
     }
     m->item = m->given;
-    dlpi_expand_begin(&m->item, m->cell + m->made * by->out_bytes, &by->out, by->out_at, &m->fields,
-                      true);
+    dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    m->added++;
     x->n_made = ++m->made;
     return &m->item;
 }
@@ -35358,6 +35767,45 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
+/* ---- parts whose items are made on in the same cell ---- */
+
+/* The counts of all parts, if they are known in advance. */
+static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
+    dlp_part_desc d = x->part;
+    uint64_t items = 0;
+    int rc;
+    d.agree = NULL; /* what is said of the ends of ranks holds for what is made of the items */
+    d.steps_per_epoch = d.uneven = d.shared_streams = 0;
+    if ((rc = dlpi_parts_bounds(p, st, &d)) != DLP_OK) return rc;
+    x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
+    if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
+        rc = dlpi_parts_count_one(p, st, &d, i, DLPI_MAX_ITEMS - x->firsts[i], &items);
+        x->firsts[i + 1] = x->firsts[i] + items;
+        if (items > x->part.max_items) x->part.max_items = items;
+    }
+    return rc;
+}
+
+/* The stage makes items out of those of parts. */
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_expand *x = st->self;
+    uint64_t *id = &x->found.d.manifest_id;
+    const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
+    int rc;
+    x->part = *d;
+    rc = counts ? dlpi_found_bounds(p, st, d) : dlpi_expand_take_counts(p, x, st);
+    if (rc != DLP_OK) return rc;
+    x->part.items = NULL;
+    x->found.d.load = d->load;
+    x->found.most_items = x->part.max_items;
+    x->found.plan.n_inputs = d->n_parts;
+    st->user = d->user;
+    *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
+    if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
+    return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
+}
+
 /* ---- list: the sampler and the epochs ---- */
 
 static int dlpi_node_repeat(dlpi_table *t) {
@@ -35412,7 +35860,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL) s->order = DLP_ORDER_PARTS;
+    if (t->load != NULL && t->makes == 0) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
         (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
         return rc;
@@ -35435,6 +35883,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
     int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
+    t->makes = dlpi_table_makes(t);
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
@@ -35531,7 +35980,12 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 /* What a fetch row says, as descs. */
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
-    int rc =
+    int rc;
+    if (t->nodes[0].verb == DLP_PUSH)
+        return dlpi_node_bad(t, node,
+                             "fetches by the number of an item, and pushed items have none; push "
+                             "its fields, or add them in a map");
+    rc =
         dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
     if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
@@ -35566,14 +36020,6 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
-    if (t->nodes[0].verb == DLP_PUSH)
-        return dlpi_node_bad(t, node,
-                             "fetches by the number of an item, and pushed items have none; push "
-                             "its fields, or add them in a map");
-    if (!t->fetched && t->load == NULL && dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL) {
-        t->waits = node;
-        return DLP_OK;
-    }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
     f.workers = dlpi_node_workers(t, node);
     if ((rc = dlpi_fetch_workers(t, node, node->fetch.source, &f.workers)) != DLP_OK) return rc;
@@ -35603,7 +36049,6 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    const bool makes = dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL;
     const int32_t asked = node->queue.full;
     dlp_fetch_desc f;
     int32_t full;
@@ -35613,17 +36058,14 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     full = dlpi_push_full(node->push.source);
     if (asked != 0 && asked != full)
         return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
-    if (makes) t->p->node = NULL; /* the stage that reads has the name, and no other one */
+    t->makes = dlpi_table_makes(t);
+    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
                                                     .rank = t->d->rank,
                                                     .world_size = t->d->world_size,
                                                     .allow_uneven = t->d->allow_uneven});
     if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
-    if (makes) {
-        t->waits = node;
-        return DLP_OK;
-    }
+    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
     f.workers = node->workers;
@@ -35823,14 +36265,19 @@ static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *
 
 /* ---- load, window ---- */
 
-/* The window i rows after the one that is being added: its items; 0: that row is no window. */
-static uint32_t dlpi_window_after(const dlpi_table *t, uint32_t i) {
-    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
-    return node != NULL && node->verb == DLP_WINDOW ? node->window.items : 0;
+/* The window after the rows that are being added: its items; 0: that row is no window. A cache may
+   stand before it. */
+static uint32_t dlpi_window_after(const dlpi_table *t) {
+    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
+    if (node < end && node->verb == DLP_CACHE) node++;
+    return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
 }
 
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
-    if ((dlpi_verb_of(t, node - 1)->is & DLPI_NODE_FINDS) == 0)
+    const dlp_node *before = node - 1;
+    if (before->verb == DLP_CACHE) before--;
+    if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
+        t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
@@ -35841,30 +36288,49 @@ static const dlpi_elsewhere dlpi_load_elsewhere[] = {
     DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
     DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
 
-static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    dlp_part_desc d = node->load;
-    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_load_elsewhere));
+/* The desc of a load row, with what other rows and the pipe's desc say. */
+static int dlpi_load_desc(const dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+    *d = node->load;
+    const int rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_load_elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
+    d->n_parts = t->n_items;
+    return DLP_OK;
+}
+
+static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
+    dlp_part_desc d;
+    const int rc = dlpi_load_desc(t, node, &d);
+    if (rc != DLP_OK) return rc;
     d.queue_size = node->queue.capacity;
     d.workers = node->workers;
-    d.n_parts = t->n_items;
     d.shuffle_parts = t->nodes->list.shuffle;
-    d.window = dlpi_window_after(t, 1);
+    d.window = dlpi_window_after(t);
     t->unknown = true;
     return dlpi_add_parts(t->p, &d);
 }
 
-/* ---- expand, filter, pack ---- */
+/* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
-/* Rows that make items of unknown count: they run in the same workers, one after the other. */
+/* The rows after the list up to the last one that makes items. */
 typedef struct dlpi_makers {
-    const dlp_node *maker; /* an expand or a pack; NULL: filters alone */
-    dlpi_keeps of_inputs, of_items;
+    const dlp_node *rows;
+    uint32_t n;
+    const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
+    struct dlpi_arrivals *reader;        /* of the push */
+    const dlp_node *maker;               /* the last expand, or a pack; NULL: filters alone */
+    uint32_t n_levels;
+    dlpi_level level[DLPI_LEVELS];
+    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
+    uint32_t n_fields[DLPI_LEVELS];
+    dlp_part_desc part;
     uint64_t id;       /* of all of them, for the fingerprint */
-    uint32_t n;        /* rows */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
+    dlp_fetch_desc f;  /* the first fetch */
+    dlp_dataset input; /* with all fields of the first level */
+    uint32_t n_fetched;
+    bool reads; /* an asynchronous source fetches */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -35878,35 +36344,140 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
     return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
-static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
-    if (node->filter.keep == NULL && dlpi_fetch_filters(t->waits)) return DLP_OK;
-    if (node->filter.keep == NULL)
-        return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
-    if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
-    k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
-    dlpi_makers_id(m, node->filter.id);
+/* What reads the inputs of an expand directly after the list: nobody does. */
+static int dlpi_no_input(void *user, dlp_item *it) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(it);
+    return 0;
+}
+
+/* Add fields to those of the present level. */
+static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
+                             const dlp_field *f, uint32_t n) {
+    uint32_t *all = &m->n_fields[m->n_levels - 1];
+    if (n > DLP_MAX_FIELDS - *all)
+        return dlpi_bad(t->p, node->name, "n_fields", "16 at most, with those of the rows above",
+                        *all + n);
+    if (n > 0) memcpy(&m->fields[m->n_levels - 1][*all], f, n * sizeof *f);
+    *all += n;
     return DLP_OK;
 }
 
-static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->maker != NULL)
-        return dlpi_node_bad(t, node, "stands after another expand; make the items in one of them");
-    if (node->expand.expand == NULL)
-        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    m->maker = node;
-    dlpi_makers_id(m, node->expand.id);
+/* Add a step to the present level. It sees the fields of the level from `first` on. */
+static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    if (l->n_steps == DLPI_STEPS)
+        return dlpi_node_bad(t, node, "is the ninth filter or map between two makers");
+    step.n = m->n_fields[m->n_levels - 1] - step.first;
+    dlpi_copy_text(step.name, sizeof step.name, node->name);
+    l->steps[l->n_steps++] = step;
     return DLP_OK;
+}
+
+static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    m->load = node;
+    return dlpi_load_desc(t, node, &m->part);
+}
+
+static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const uint32_t first = m->n_fields[m->n_levels - 1];
+    dlp_fetch_desc f;
+    dlp_dataset ds;
+    int rc = dlpi_fetch_descs(t, node, &f, &ds);
+    if (rc != DLP_OK) return rc;
+    if (node->fetch.of > 1)
+        return dlpi_node_bad(t, &t->nodes[t->at],
+                             "makes items, and the fetches before it are those of a mix; leave one "
+                             "of the two out");
+    if (m->load == node - 1 || node == m->rows) {
+        m->fetch = node;
+        m->f = f;
+        m->input = ds;
+        m->n_fetched = ds.n_fields;
+    } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
+        return dlpi_node_bad(t, node,
+                             "runs in a cell, as its second fetch: one callback, which "
+                             "fetches one item after the other");
+    }
+    rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
+    if (rc != DLP_OK || m->fetch == node) return rc;
+    m->input.writes_all_bytes = 0;
+    return dlpi_makers_step(t, node, m,
+                            (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+}
+
+static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    int rc = dlpi_map_given(t, node);
+    if (rc != DLP_OK) return rc;
+    if (node->map.ends != NULL)
+        return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
+    if (m->n_fields[m->n_levels - 1] == 0)
+        return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
+    rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
+    if (rc != DLP_OK) return rc;
+    if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
+    return dlpi_makers_step(t, node, m,
+                            (dlpi_step){.call = node->map.item, .user = node->map.user});
+}
+
+static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
+    if (node->filter.keep == NULL)
+        return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
+    dlpi_makers_id(m, node->filter.id);
+    return dlpi_makers_step(t, node, m,
+                            (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
+}
+
+/* Whose items an expand shuffles is told apart only if no other row makes items. */
+static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
+    return dlpi_bad(t->p, node->name, "expand.shuffle_items",
+                    "0 in a row with other makers: a window node shuffles",
+                    node->expand.shuffle_items);
+}
+
+static const dlpi_elsewhere dlpi_elsewhere_of_expand[] = {
+    DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
+
+static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const uint32_t l = m->n_levels - 1;
+    dlp_expand_desc d = node->expand;
+    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_elsewhere_of_expand));
+    if (rc != DLP_OK) return rc;
+    if (d.expand == NULL)
+        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
+    if (m->n_levels == DLPI_LEVELS)
+        return dlpi_node_bad(t, node, "is the fourth expand of a cell; a cell has three at most");
+    if (d.n_fields == 0 && m->n_fields[l] == 0)
+        return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
+    rc = dlpi_expand_bounds(t->p, node->name, &d);
+    if (rc != DLP_OK) return rc;
+    if (m->maker != NULL && m->maker->expand.shuffle_items)
+        return dlpi_makers_shuffled(t, m->maker);
+    if (m->maker != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    if (m->load != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    m->maker = node;
+    dlpi_makers_id(m, d.id);
+    m->level[l].maker = d;
+    dlpi_copy_text(m->level[l].name, sizeof m->level[l].name, node->name);
+    m->n_levels++;
+    return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
+                          : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
+        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
+    if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
+    if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
+    if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     if (m->maker != NULL)
         return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node, "packs items of a part; make the documents in fetch");
     m->maker = node;
     dlpi_makers_id(m, node->pack.id);
     return DLP_OK;
@@ -35924,18 +36495,25 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                        before->name);
 }
 
-/* True if a push is before these rows. Its own thread reads it. */
-static bool dlpi_makers_pushed(const dlpi_table *t) {
-    return t->waits != NULL && t->waits->verb == DLP_PUSH;
+/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
+    m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    if (t->nodes->verb != DLP_PUSH) return DLP_OK;
+    m->push = t->nodes;
+    m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
+    m->input.open_end = 0;
+    m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
+    m->n_fetched = m->input.n_fields;
+    return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
-    const bool shares = t->waits != NULL && !dlpi_makers_pushed(t);
-    const dlp_node *by = shares ? t->waits : &t->nodes[t->at], *node;
-    int rc = DLP_OK;
+    const dlp_node *by = m->rows;
+    int rc = dlpi_makers_begin(t, m);
+    if (rc != DLP_OK) return rc;
     m->workers = dlpi_node_workers(t, by);
-    m->capacity = t->waits != NULL ? t->waits->queue.capacity : 0;
-    for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
+    for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
@@ -35948,29 +36526,23 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* What reads the inputs of an expand directly after the list: nobody does. */
-static int dlpi_no_input(void *user, dlp_item *it) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(it);
-    return 0;
-}
-
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
-static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
+static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
+    dlp_fetch_desc *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
     const int rc =
-        dlpi_within(t->p, t->waits->name, "workers.num_workers", m->workers.num_workers, 0,
+        dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     if (f->in_flight == 0) f->in_flight = 16;
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
-            t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
+            t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
             "in_flight is %d; threads of a worker do not share a worker_state before "
             "\"%s\": set more workers, or async",
-            (int)f->in_flight, t->nodes[t->at].name);
+            (int)f->in_flight, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / f->in_flight)
-        return dlpi_bad(t->p, t->waits->name, "fetch.in_flight", "at most 1024 / num_workers",
+        return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         f->in_flight);
     m->workers.num_workers = n * f->in_flight;
     f->fetcher = DLP_FETCH_SEQUENTIAL;
@@ -35979,8 +36551,8 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 }
 
 /* The push before these rows: add the stage that reads it. */
-static int dlpi_makers_push(dlpi_table *t, dlp_dataset *ds) {
-    const dlp_node *node = t->waits;
+static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
+    const dlp_node *node = m->push;
     const char *field = dlpi_run_given(t->d, false);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
@@ -35995,62 +36567,66 @@ static int dlpi_makers_push(dlpi_table *t, dlp_dataset *ds) {
         return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
                         t->d->world_size);
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
-    *ds = *source->fetch.dataset;
-    ds->open_end = 0;
-    ds->n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    return dlpi_added(t->p, st, DLP_OK);
+    m->reader = st->self;
+    rc = dlpi_added(t->p, st, DLP_OK);
+    return rc < 0 ? rc : DLP_OK;
 }
 
-/* The fetch before these rows. */
-static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
-    if (dlpi_makers_pushed(t)) return dlpi_makers_push(t, ds);
-    if (t->waits != NULL) {
-        int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, t->waits->fetch.source, &m->workers);
-        return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
-    }
-    if (m->maker == NULL || m->maker->expand.n_fields == 0)
-        return dlpi_bad(t->p, t->nodes[t->at].name, "expand.n_fields",
-                        "1..16 without a fetch before it", 0);
-    *f = (dlp_fetch_desc){.dataset = ds};
-    *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
-    return DLP_OK;
+/* The inputs of the first level. */
+static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
+    int rc = DLP_OK;
+    if (m->push != NULL) rc = dlpi_makers_push(t, m);
+    if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
+    if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
+    if (rc != DLP_OK) return rc;
+    m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
+    if (m->load != NULL && m->reads)
+        return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
+                             "between a load and other makers: items of a part are fetched one "
+                             "after the other");
+    if (m->load != NULL) m->input.n_items = t->n_items;
+    m->input.fields = m->fields[0];
+    m->input.n_fields = m->n_fields[0];
+    m->f.dataset = &m->input;
+    if (m->n_fields[m->n_levels - 1] > 0) return DLP_OK;
+    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
 }
 
-/* The desc of an expand, or of filters alone. node: their row that names the stage. */
-static int dlpi_makers_expand_desc(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                                   dlp_expand_desc *d) {
-    static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_expand_desc),
-                                        DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
-    int rc;
-    if (m->maker != NULL) *d = node->expand;
-    if ((rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(of))) != DLP_OK) return rc;
+/* The desc of the last expand, or of filters alone. node: their row that names the stage. */
+static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                                    dlp_expand_desc *d) {
+    *d = (dlp_expand_desc){.expand = NULL};
+    dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
+    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
+    d->fields = NULL; /* the levels have them */
+    d->n_fields = 0;
     d->queue_size = m->capacity;
     d->workers = m->workers;
     d->id = m->id;
-    d->window = dlpi_window_after(t, m->n);
-    return DLP_OK;
+    d->window = dlpi_window_after(t);
 }
 
-/* The stage that makes items. Its pack or expand names it, else its first filter. */
+/* The stage that makes items. Its pack or last expand names it, else its first filter, or its load.
+ */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = m->maker != NULL ? m->maker : &t->nodes[t->at];
-    dlp_expand_desc d = {.expand = NULL};
-    int rc;
+    const dlp_node *node = m->maker != NULL ? m->maker : m->rows;
+    dlp_expand_desc d;
+    for (uint32_t i = 0; m->maker == NULL && i < m->n && node->verb != DLP_FILTER; i++)
+        if (m->rows[i].verb == DLP_FILTER) node = &m->rows[i];
     t->p->node = node->name;
     if (node->verb == DLP_PACK) {
         static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)};
         dlp_pack_desc k = node->pack;
-        rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));
+        int rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));
         k.queue_size = m->capacity;
         k.workers = m->workers;
         k.id = m->id;
         return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);
     }
-    rc = dlpi_makers_expand_desc(t, node, m, &d);
-    return rc != DLP_OK ? rc : dlpi_add_expand(t->p, &d);
+    dlpi_makers_expand_desc(t, node, m, &d);
+    return dlpi_add_expand(t->p, &d);
 }
 
 /* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
@@ -36068,57 +36644,96 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* The stage that copies the items into rows. */
-static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_desc *f) {
-    dlp_dataset made = *f->dataset;
-    if (m->maker != NULL && m->maker->verb == DLP_EXPAND && m->maker->expand.n_fields > 0) {
-        made.fields = m->maker->expand.fields;
-        made.n_fields = m->maker->expand.n_fields;
-    }
-    t->p->node = t->waits != NULL && !dlpi_makers_pushed(t) ? t->waits->name : "copy";
-    return dlpi_copies_add(t, &m->workers, &made, f);
+/* How many items may be made of an input. */
+static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
+    uint64_t most = m->load != NULL ? x->found.most_items : 1;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        most = dlpi_times(most, m->level[i].maker.max_out);
+    if (most > UINT64_C(1) << 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
+                           "max_out, times those of the rows above, is %" PRIu64
+                           " items of one input, must be at most 2^31; let inputs be smaller",
+                           most);
+    x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
+    return DLP_OK;
 }
 
-/* Rows like these stand together, behind the first fetch, or behind the list. */
+/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
+    uint32_t n = 0;
+    x->n_levels = m->n_levels;
+    x->n_fetched = m->n_fetched;
+    memcpy(x->level, m->level, sizeof x->level);
+    for (uint32_t i = 1; i < m->n_levels; i++) {
+        x->level[i].first = n;
+        x->level[i].n = m->n_fields[i];
+        memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
+        n += m->n_fields[i];
+    }
+    return n;
+}
+
+/* Give the stage its levels, and a copy of their fields. */
+static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    dlpi_expand *x = st->self;
+    const uint32_t n = dlpi_makers_give(m, x, all);
+    int rc;
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
+    t->p->node = m->load != NULL ? m->load->name : t->p->node;
+    rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
+    if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
+    return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
+}
+
+/* The stage that copies the items into rows. */
+static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
+    const uint32_t last = m->n_levels - 1;
+    const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
+    t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
+    return dlpi_copies_add(t, &m->workers, &made, &m->f);
+}
+
+/* Let an asynchronous source read the inputs into their cells. */
+static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
+    dlp_fetch_desc *f = &m->f;
+    const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
+    const int rc = dlpi_reads_take(t->p, st, &f->async, many);
+    f->fetcher = DLP_FETCH_SEQUENTIAL;
+    f->in_flight = 0;
+    if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
+    return rc;
+}
+
+/* Such rows stand behind the first fetch, a load, or the list. */
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
-    if (t->load != NULL)
-        return dlpi_node_bad(t, node, "stands after a load node; do its work in that node's load");
-    if (t->waits == node - 1 || (t->at == 1 && node->verb == DLP_EXPAND)) return DLP_OK;
+    const int32_t first = t->nodes[1].verb;
+    const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
+    if (t->at + 1 == t->makes && (reads || first == DLP_EXPAND)) return DLP_OK;
     return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, a push, an expand or a "
+                         "must stand directly after the first fetch, a push, a map, an expand or a "
                          "filter (an expand also after the list)");
 }
 
+/* The last row that makes items: it adds the stage of all rows up to it. */
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
-    dlpi_makers m = {.n = 0};
-    dlp_dataset ds = {.n_items = 0};
-    dlp_fetch_desc f = {.dataset = &ds};
-    dlpi_expand *x;
-    int rc = dlpi_makers_place(t, node), reader;
+    dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
+    dlpi_stage *st;
+    int rc = dlpi_makers_place(t, node);
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
-    if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
-    if ((reader = rc) < 0) return rc;
+    if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
+    if (rc != DLP_OK) return rc;
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node,
                              "needs queue.deal DLP_DEAL_RUNS in the list: items of "
                              "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
-    x = t->p->stages[rc].self;
-    x->of_inputs = m.of_inputs;
-    x->of_items = m.of_items;
-    if (dlpi_makers_pushed(t)) x->found.arrivals = t->p->stages[reader].self;
-    if (f.fetcher == DLP_FETCH_ASYNC) {
-        const uint32_t many = f.in_flight > 0 ? (uint32_t)f.in_flight : 16;
-        rc = dlpi_reads_take(t->p, &t->p->stages[rc], &f.async, many);
-        if (rc != DLP_OK) return rc;
-        f.fetcher = DLP_FETCH_SEQUENTIAL;
-        f.in_flight = 0;
-        if (ds.fetch == NULL) ds.fetch = dlpi_no_input; /* nobody calls it */
-    }
-    rc = dlpi_makers_copies(t, &m, &f);
-    t->at += m.n - 1;
+    st = &t->p->stages[rc];
+    ((dlpi_expand *)st->self)->found.arrivals = m.reader;
+    if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
+    if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
-    return rc;
+    return dlpi_makers_copies(t, &m);
 }
 
 /* ---- the rows of a loader ---- */
@@ -36221,31 +36836,28 @@ static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
 }
 
 /* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
-   input: of the fetch, with the number of items; d: of the maker, its expand NULL if it is none. */
-static int dlpi_branch_take(dlp_pipe *p, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlp_dataset *input, const dlp_expand_desc *d) {
+   d: of its last expand, or of filters alone. */
+static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                            const dlpi_makers *m, const dlp_expand_desc *d) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_stage one = *st;
     dlpi_expand *x = &b->x;
-    dlp_expand_desc own = *d;
-    const bool makes = d->n_fields > 0;
-    int rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
-    if (rc == DLP_OK)
-        rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 0, DLP_MAX_FIELDS, "0..16");
-    own.fields = NULL;
-    own.n_fields = 0;
+    uint32_t n;
+    int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
-    if (rc == DLP_OK) rc = dlpi_expand_take(p, &one, &own);
-    if (rc != DLP_OK) return rc;
-    x->input = *input;
-    x->found.plan.n_inputs = input->n_items;
+    if ((rc = dlpi_expand_take(t->p, &one, d)) != DLP_OK) return rc;
+    x->input = m->input;
+    x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
-    rc = dlpi_branch_fields(p, st->name, b->in, b->names, input->fields, input->n_fields);
-    x->input.fields = b->in;
-    b->n_out = makes ? d->n_fields : input->n_fields;
+    n = dlpi_makers_give(m, x, all);
+    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
+    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_branch_fields(p, st->name, b->out, b->names + DLP_MAX_FIELDS,
-                                makes ? d->fields : input->fields, b->n_out);
+        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
+    x->input.fields = b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->n_out = m->n_fields[m->n_levels - 1];
     return rc;
 }
 
@@ -36328,26 +36940,13 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* What a branch may not have, in words. */
-static int dlpi_branch_refuses(const dlpi_table *t, const dlpi_makers *m, const dlp_fetch_desc *f) {
-    const dlp_node *end = &t->nodes[t->at + m->n]; /* the row behind the branch */
-    if (end != t->joins && end->verb != DLP_LIST)
-        return dlpi_node_bad(t, end, "is a second fetch of a branch; write all fields in one");
-    if (f->fetcher == DLP_FETCH_ASYNC)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->waits->name, "fetch.async",
-                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
-                           "reads at once",
-                           t->joins->name);
-    return DLP_OK;
-}
-
 /* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
    nobody knows how many items a failed input has. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     if (t->joins->verb != DLP_ZIP) return DLP_OK;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_expand *x = &j->at[k].x;
-        x->found.pairs = x->d.expand == NULL && x->of_inputs.n == 0;
+        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
         if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
@@ -36375,37 +36974,38 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_work
 
 /* Take the rows of a branch, from its list on; t->at is the row behind the list. */
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
-    const bool fetches = t->nodes[t->at].verb == DLP_FETCH;
     const dlp_node *node = &t->nodes[t->at];
-    dlpi_makers m = {.n = 0};
-    dlp_dataset ds = {.n_items = 0};
-    dlp_fetch_desc f = {.dataset = &ds};
-    dlp_expand_desc d = {.expand = NULL};
+    dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlp_expand_desc d;
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
-    t->waits = fetches ? node : NULL;
-    t->at += fetches;
-    if (!fetches && node->verb != DLP_EXPAND)
+    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    for (uint32_t i = 1; i < m.n; i++)
+        if (node[i].verb == DLP_FETCH)
+            return dlpi_node_bad(t, &node[i],
+                                 "is a second fetch of a branch; write all fields in one");
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
-    if ((rc = dlpi_makers_inputs(t, &m, &f, &ds)) != DLP_OK) return rc;
-    if ((rc = dlpi_branch_refuses(t, &m, &f)) != DLP_OK) return rc;
+    if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
+    if (m.reads)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
+                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
+                           "reads at once",
+                           t->joins->name);
     if (m.maker != NULL) node = m.maker;
-    if ((rc = dlpi_makers_expand_desc(t, node, &m, &d)) != DLP_OK) return rc;
+    dlpi_makers_expand_desc(t, node, &m, &d);
     if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
-    if (ds.n_items == 0) ds.n_items = t->n_items;
+    if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t->p, &one, &j->at[j->n], shuffle, &ds, &d);
-    j->at[j->n].x.of_inputs = m.of_inputs;
-    j->at[j->n].x.of_items = m.of_items;
+    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
     j->n++;
     t->at += m.n;
-    t->waits = NULL;
     return rc;
 }
 
@@ -36712,9 +37312,9 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
-#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
 #define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
 #define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
 #define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
@@ -36748,6 +37348,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .ends = dlpi_ends_add,
     .see = dlpi_ends_see,
     .out = dlpi_out_add,
+    .makes = dlpi_node_makes_add,
 };
 
 static int dlpi_table_rows(dlpi_table *t) {
@@ -36758,7 +37359,8 @@ static int dlpi_table_rows(dlpi_table *t) {
     for (; t->at < t->n && rc >= 0; t->at++) {
         const dlp_node *node = &t->nodes[t->at];
         t->p->node = node->name;
-        rc = dlpi_verb_of(t, node)->add(t, node);
+        if (t->at > 0 && t->at + 1 < t->makes) continue; /* the last of these adds them all */
+        rc = (t->at + 1 == t->makes ? t->ops->makes : dlpi_verb_of(t, node)->add)(t, node);
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;

@@ -10,7 +10,12 @@
    later lookups that hit. Order and bytes of batches are the same with and without. Only for
    callbacks whose result depends on the index alone, not on epoch, position or attempt (an item map
    after the cache may, and still augments each time). Items for which one of them calls
-   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume. */
+   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume.
+   Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
+   that were made of an input. It stands behind the makers and before a window. An input that it
+   has is neither loaded nor made again. A cell has room for the most items that an input may
+   have. A hit is an input. An input that gave no item is kept, too. With shuffle_items of a load
+   node, and behind a pack, a cache is refused. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the

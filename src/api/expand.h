@@ -16,7 +16,8 @@
    writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it
    are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
    each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
-   dlp_item_random in these callbacks goes by the index and the pass. */
+   dlp_item_random in these callbacks goes by the index and the pass. In a table (>>graph) several
+   expanders may follow each other, with filters and maps between. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {

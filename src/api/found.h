@@ -70,7 +70,7 @@
    (start says so where it is too little). It fits another world size once the states of all ranks,
    after the same batch, are merged. A resumed part with fewer items than were given already is an
    error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
-   Not with unordered, cache and split.
+   Not with unordered and split, and a cache only as in dlp_cache_desc.
    A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
    that would have had the stream's next row fails, full or not, and next returns the part's error.
    With a window, the window that the part would lie in is not known either, and fails with its

@@ -31,9 +31,9 @@
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
-     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, a push, or
-                                                               the list
-     DLP_FILTER     keeps an item or leaves it out             after the first fetch, or a push
+     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
+                                                               or makers
+     DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
@@ -41,7 +41,7 @@
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
                     changes a batch                            after the batch
      DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
-     DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch
+     DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch, window
      DLP_BATCH      makes a batch of items                     once
      DLP_TRANSFER   copies a batch to a device                 after the batch
      DLP_SPLIT      cuts a batch of one chunk into views       last (>>chunks)
@@ -49,18 +49,32 @@
                     the same batches, by name, to a thread     after the first out (>>outs)
 
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
-   Workers   A node that names workers has workers of its own. The first fetch and the makers behind
-             it (expand, filter, pack) run in the same workers. One row of these names them, and one
-             says the capacity, which counts cells of inputs.
+   Makers    Expand, filter and pack make items of unknown count. All rows between the list or a
+             push and the last maker run in the same workers: a load, fetches, maps, filters, up to
+             3 expands. A worker loads a part, fetches an item, filters the item, expands it, and
+             expands what it has made. The items that are left lie in the cell of their input. A
+             cell has room for the most items of one input: max_items of the load times the max_out
+             of each expand. If that is too much, let inputs be smaller. Maps behind the last maker
+             run in rows. What such rows make of a load has the order of >>found, also if counts are
+             given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an item that a row
+             above has made is left out instead, and counts for max_skips. The error names the node,
+             the numbers of the item below its makers, and the input. dlp_item_random goes by the
+             pass, the input's number, and these numbers of the item. shuffle_items of an expand is
+             0 beside other makers.
+   Cache     Behind makers a cache keeps what they make of an input. Rows between the last maker and
+             the cache run in the cell, too. Rows behind the cache run in each epoch.
+   Workers   A node that names workers has workers of its own. The rows up to the last maker run in
+             the same workers. One row of these names them, and one says the capacity, which counts
+             cells of inputs.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
-             index. With makers directly behind the push, one thread reads it into cells of their
+             index. With makers behind the push, one thread reads it into cells of their
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, an expand or
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
              filters, as in a table without branches. The rows of a branch follow each other. from
              of the zip or mix names the last row of each branch, in the order of the table:
 
@@ -91,10 +105,11 @@
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. A field that ends in a map is in no later row.
              Such fields lie in cells. queue.capacity of their fetch node says how many cells.
-   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. Makers in a
-             row are one stage. It has the name of the expand or pack, or else of the first filter.
-             Errors of the fetch before them name this stage, too. The stage with the name of that
-             fetch only copies items into rows. Behind a push the stage that copies is "copy".
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
+             up to the last maker are one stage. It has the name of the last expand or the pack, or
+             else of the first filter. Errors of these rows name this stage, too. The stage with the
+             name of the first fetch only copies items into rows. Behind a push the stage that
+             copies is "copy", and the push is a stage of its own.
              The makers of all branches are one stage, with the name of the zip or mix; their errors
              name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
@@ -217,10 +232,10 @@ enum {
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
-                          buffers. load, expand, filter, pack, and the fetch before these: cells of
-                          inputs, said in one of these rows. A fetch node of which fields end: cells
-                          of these fields. The first out: max_held. Another out: batches that it
-                          may hold; 0: 1 */
+                          buffers. load, and the rows up to the last maker: cells of inputs, said in
+                          one of these rows. A fetch node of which fields end: cells of these
+                          fields. The first out: max_held. Another out: batches that it may hold;
+                          0: 1 */
     int32_t deal;      /* list: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
@@ -316,7 +331,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, /* needs
                             dlp_error *err);                            /* needs: split */
 
 /* Find the stage of a node by the node's name.
-   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. Other rows before the last
    maker, a window and the first out have no stage of their own. Any thread. Does not wait or
    allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);

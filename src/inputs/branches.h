@@ -22,15 +22,18 @@
 typedef struct dlpi_branch {
     dlpi_expand x; /* its found is not the stage's self */
     char name[32];
-    dlp_field in[DLP_MAX_FIELDS], out[DLP_MAX_FIELDS]; /* of its inputs, and of its items */
-    char names[2 * DLP_MAX_FIELDS][DLPI_NAME_KEPT];    /* of these */
+    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
+    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
+    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
+    const dlp_field *out;                                     /* [n_out] of these: of its items */
     uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
     uint32_t n_out;
     uint32_t first_field; /* of its items among those of a row */
 } dlpi_branch;
 
 typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
-    int (*bytes)(dlp_pipe *p, const char *name, dlpi_expand *x); /* of a cell: fields are known */
+    int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                 const dlp_field *made); /* of a cell: fields are known */
     int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to); /* to: its bytes */
     dlp_item_fn copy; /* user: dlpi_expand */
 } dlpi_branch_ops;

@@ -84,7 +84,8 @@ typedef struct dlpi_input {
     uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
     uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;  /* of a load that failed */
+    dlp_error error;  /* of a load that failed; LOADED: of the first item that was left out as it
+                         failed, and position is how many were; code 0: none was */
     uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
                          after them [most] 32-bit numbers of their items, which who loads writes:
                          in lines of their own, since these go to and fro */
@@ -156,6 +157,7 @@ static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     cell->rec = 0;
     cell->run = n;
     cell->made = 0;
+    cell->error.code = 0;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
@@ -384,21 +386,22 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
-   caller's to fill, before, and to check. Returns 0, or what is wrong. */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+/* One try of the user's load, of at most so many bytes, at this place in the cell. What else the
+   part says of itself is the caller's to fill, before, and to check. Returns 0, or what is wrong.
+ */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t at, uint64_t most, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c);
+    part->data = dlpi_input_bytes(w->p, c) + at;
     part->capacity = most;
     part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
     rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, most, rc);
+    rc = dlpi_redzone_input(w, c, at + most, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,

@@ -81,6 +81,15 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
     if (p->open_end) return dlpi_open_end_bad(p, st);
+    if (other != NULL && other == p->keeper_stage && p->source->keeps != NULL &&
+        dlpi_found_of(p)->arrivals == NULL) {
+        if (other->prev != p->fetch->id)
+            return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                               "stage \"%s\" keeps what stage \"%s\" makes; put it directly after "
+                               "that, before stages of rows",
+                               other->name, st->name);
+        other = p->lender_stage;
+    }
     if (other != NULL)
         return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
@@ -342,16 +351,6 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    cell->rec = 0;
-    cell->made++;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
-}
-
 #define DLPI_FOUND_BARREN \
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
@@ -428,7 +427,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
     dlpi_found_cell *u = &q->use[c];
     if (u->failed) return; /* it stays the first that is not known */
     if (u->learned < u->run) {
-        dlpi_found_reopen(p, c);
+        dlpi_found_reopen(p, q, c);
         return;
     }
     x->known = u->next;
@@ -448,6 +447,7 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&

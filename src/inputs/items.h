@@ -1,37 +1,61 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/expand, system/stages/pack */
+/* tests: system/stages/expand, system/stages/pack, system/stages/stacks */
 #include "api/expand.h"
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
-#define DLPI_KEEPS 8u
+#define DLPI_STEPS 8u  /* filters and maps in a row */
+#define DLPI_LEVELS 4u /* expanders in a row, and one more */
 
-typedef struct dlpi_keeps { /* filters, in the order in which they are asked */
-    uint32_t n;
-    struct dlpi_keep {
-        int (*keep)(void *user, const dlp_item *item);
-        void *user;
-    } at[DLPI_KEEPS];
-} dlpi_keeps;
+/* What the worker of a cell calls for an item, in the order of the table. */
+typedef struct dlpi_step {
+    int (*keep)(void *user, const dlp_item *item); /* a filter; NULL: */
+    dlp_item_fn call;                              /* a callback that writes fields */
+    void *user;
+    uint32_t first, n; /* the fields of its level that it sees */
+    char name[32];     /* of its node */
+} dlpi_step;
+
+/* Items at one place of the table, between two makers, and what is called for each of them. */
+typedef struct dlpi_level {
+    dlpi_fields fs;
+    uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
+    uint64_t bytes;              /* of an item */
+    uint64_t scratch;            /* place in a cell of the one item; unused on the last level */
+    uint32_t n_steps;
+    dlpi_step steps[DLPI_STEPS];
+    uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
+    dlp_expand_desc maker; /* makes the items of the next level */
+    char name[32];         /* of its node */
+} dlpi_level;
 
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
+    bool cached;       /* the keeper is asked for inputs */
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
-    dlpi_fields in, out;
-    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
-    uint64_t input_at;                       /* of a cell: what expand reads */
-    uint64_t arrived_at;                     /* of a cell: its records, each of in_bytes */
-    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
-    dlpi_keeps of_inputs, of_items;          /* filters */
-    dlp_async async;                         /* inputs are read by it, several at once: reads.h */
-    dlpi_stage_ops reading;                  /* of the stage, if they are; else plain alone */
+    uint32_t n_levels; /* 1: an item is an input that is kept */
+    dlpi_level
+        level[DLPI_LEVELS]; /* the items that fetch writes, .., those that rows are made of */
+    uint32_t n_fetched;     /* fields of the first level that fetch sees */
+    dlp_part_desc part;     /* its load fills a part with items of the first level, or NULL */
+    uint64_t part_at;       /* place in a cell */
+    uint64_t *firsts;       /* [n_parts + 1] items in front of each part; NULL: load counts them */
+    uint64_t arrived_at;    /* place in a cell of its records, each an item of the first level */
+    uint64_t one_bytes;     /* of all items that an input may have */
+    dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
+    dlp_async async;        /* inputs are read by it, several at once: reads.h */
+    dlpi_stage_ops reading; /* of the stage, if they are; else plain alone */
     const dlpi_stage_ops *plain;
     uint8_t *reads; /* [workers] dlpi_reads */
 } dlpi_expand;
+
+/* The items that rows are made of. */
+static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+    return &x->level[x->n_levels - 1];
+}
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
@@ -51,6 +75,14 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
     }
     return dlpi_round_up(end, most);
+}
+
+/* Lay out the items of a level. */
+static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
+                             uint32_t n) {
+    const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
+    l->bytes = dlpi_expand_places(&l->fs, l->at);
+    return rc;
 }
 
 /* The fetch stage after this one only copies. What its callback would be tried again by stands in
@@ -132,28 +164,32 @@ static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->in_bytes));
+    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->in_bytes;
+    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. */
+/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. The fields
+   that maps add to it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+    const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
     const uint64_t *length = (const uint64_t *)(const void *)from;
-    if (!x->in.any_ragged) {
-        memcpy(to, from, (size_t)x->in_bytes);
+    const uint64_t own = x->n_fetched < l->fs.n ? l->at[x->n_fetched] : l->bytes;
+    memset(to + own, 0, (size_t)(l->bytes - own));
+    if (!l->fs.any_ragged) {
+        memcpy(to, from, (size_t)own);
         return;
     }
-    memcpy(to, from, x->in.n * 8u);
-    for (uint32_t f = 0; f < x->in.n; f++) {
-        const dlpi_field *d = &x->in.at[f];
+    memcpy(to, from, l->fs.n * 8u);
+    for (uint32_t f = 0; f < x->n_fetched; f++) {
+        const dlpi_field *d = &l->fs.at[f];
         const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
         const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
-        memcpy(to + x->in_at[f], from + x->in_at[f], (size_t)(d->row_bytes / most * rows));
+        memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
     }
 }
 
@@ -196,23 +232,47 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
-/* Ask filters for an item whose fields lie at `to`. it: the item without its fields. Returns 0: all
-   keep it; DLP_SKIP; or the code of a failure. */
-static int dlpi_keeps_ask(dlpi_worker *w, const dlpi_keeps *k, dlp_item it, uint8_t *to,
-                          const dlpi_fields *fs, const uint64_t *at) {
-    dlpi_expand_item by;
-    int rc = 1;
-    memset(by.none, 0, sizeof by.none);
-    for (uint32_t i = 0; i < k->n && rc == 1; i++) {
-        dlp_item seen = it;
-        dlpi_expand_point(&seen, to, fs, at, &by);
-        rc = k->at[i].keep(k->at[i].user, &seen);
-    }
+/* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
+__attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
+                                                                const char *format, ...) {
+    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
+    char where[64];
+    dlp_error e;
+    DLPI_PRINT(where, sizeof where, format);
+    dlpi_describe(w, code, &e);
+    dlpi_say(w, code, "%s: %.180s", where, e.message);
+    w->block->message_errno = errnum;
+    return code;
+}
+
+/* What a step says of an item. Returns 0: the item goes on; DLP_SKIP; or the code of a failure. */
+static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
+    int rc;
+    if (k->keep == NULL) return k->call(k->user, seen);
+    rc = k->keep(k->user, seen);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    return rc != DLP_SKIP && rc != DLP_END
-               ? rc
-               : dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure",
-                          rc);
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure", rc);
+}
+
+/* Take the steps of a level with an item that lies at `to`. it: the item without its fields.
+   Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *to) {
+    dlpi_expand_item by;
+    int rc = 0;
+    memset(by.none, 0, sizeof by.none);
+    for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
+        const dlpi_step *k = &l->steps[i];
+        dlp_item seen = *it;
+        dlpi_expand_point(&seen, to, &l->fs, l->at, &by);
+        seen.data += k->first;
+        seen.length += k->first;
+        seen.n_fields = k->n;
+        rc = dlpi_step_go(w, k, &seen);
+        if (rc != 0 && rc != DLP_SKIP) return dlpi_say_where(w, rc, "node \"%s\"", k->name);
+    }
+    /* they may have written over the lengths */
+    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
 }
 
 /* An input that an asynchronous source reads into its cell. */
@@ -251,26 +311,25 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                                   uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
+    const dlpi_level *l = x->level;
     dlp_item given;
     int rc = 0;
-    if (x->of_inputs.n > 0) given = *in;
+    if (l->n_steps > 0) given = *in;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+        dlpi_expand_point(in, to, &l->fs, l->at, by);
     } else if (x->found.arrivals != NULL) {
         memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+        dlpi_expand_point(in, to, &l->fs, l->at, by);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+        dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
+        in->n_fields = x->n_fetched;
         if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
-    if (rc != 0 || x->of_inputs.n == 0) return rc;
-    rc = dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
-    return rc; /* the filters may have written over the lengths */
+    if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */

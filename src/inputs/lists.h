@@ -225,3 +225,34 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->tail == c) x->tail = x->last_known;
     dlpi_found_unlist(q, c, true);
 }
+
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->error.code = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, q->use[c].ticket);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+}
+
+/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
+   ends before the input. */
+static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = cell->error.position;
+    dlp_error e = cell->error;
+    e.position = 0;
+    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
+    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    cell->error = e;
+    if (q->use[c].failed) {
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
+        return false;
+    }
+    dlpi_input_left_out(p, &e);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
+    cell->error.code = 0;
+    return true;
+}

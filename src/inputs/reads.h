@@ -34,7 +34,7 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
 /* Where the input lies that the source is to write. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_input_bytes(w->p, c) + (x->d.expand != NULL ? x->input_at : 0);
+    return dlpi_input_bytes(w->p, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
@@ -55,8 +55,9 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->in, x->in_at, &r->fields,
-                      !x->input.writes_all_bytes);
+    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->level->fs, x->level->at,
+                      &r->fields, !x->input.writes_all_bytes);
+    r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
         dlpi_runs(&w->block->running, DLPI_RUNS_ALL(r->cell.slot)); /* until items are made of it */
@@ -86,8 +87,9 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     cell->index = dlpi_input_indices(cell)[cell->made];
     DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
     dlpi_words_forget(w);
-    if (dlpi_call_verdict(w, cell->killed_by, cell->rec) != 0) {
-        dlpi_read_over(w, &reads->next, NULL); /* it is poison, and load says so again */
+    if (dlpi_call_verdict(w, cell->killed_by, cell->rec) != 0 ||
+        (dlpi_reads_by(w)->cached && w->p->keeper->find(w, cell->index, NULL, NULL))) {
+        dlpi_read_over(w, &reads->next, NULL); /* it is poison, or kept, and load says so again */
         return true;
     }
     while (r->out || r->back) r++; /* fewer than n are out, and at most n are back */

@@ -5,24 +5,25 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
    The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
-   of unknown count: the stage that makes the items stands before the stage that fetches. */
+   adds its stages, in order. Rows that make items of unknown count, and those before them, are one
+   stage of workers. The last of these rows adds the stage. */
 
 typedef struct dlpi_table dlpi_table;
 
 /* What a row may say besides the desc of its verb, and what it is to the others. */
 enum {
-    DLPI_NODE_WORKERS = 1,  /* workers of its own */
-    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,   /* it is the first row */
-    DLPI_NODE_LOADS = 16,   /* it loads parts */
-    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
-    DLPI_NODE_FINDS = 64,   /* a window may follow it */
-    DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
-    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
-    DLPI_NODE_JOINS = 512,  /* it joins branches */
-    DLPI_NODE_BEHIND = 1024 /* it may stand behind such a row */
+    DLPI_NODE_WORKERS = 1,   /* workers of its own */
+    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_LOADS = 16,    /* it loads parts */
+    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64,    /* a window may follow it */
+    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,   /* it joins branches */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
+    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
 };
 
 typedef struct dlpi_verb {
@@ -49,6 +50,7 @@ typedef struct dlpi_table_ops {
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
+    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -60,10 +62,9 @@ struct dlpi_table {
     const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
     const dlp_node *list;   /* of the branch whose rows are being added */
     const dlp_node *load;   /* NULL: no row loads parts */
-    const dlp_node *waits;  /* the first fetch, or a push, until the row behind it has made its
-                               stage */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
+    uint32_t makes;    /* rows up to the last one that makes items; 0: no row does */
     uint32_t n_ending; /* fields that end there */
     uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
@@ -90,6 +91,20 @@ static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+/* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
+   row does. Parts that load counts are items of unknown count, too. Other rows end the search. */
+static uint32_t dlpi_table_makes(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
+    const dlp_node *rows = t->nodes;
+    bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    uint32_t n = 0, i = 1;
+    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) n = i + 1;
+    cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
+    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
+    return cached && (n > 0 || parts) ? i : n;
 }
 
 /* True if a desc of workers says anything. Its padding does not count. */

@@ -14,16 +14,16 @@ static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
-    const dlpi_expand *by = m->by;
-    dlpi_making_ask(m);
+    const dlpi_level *to = m->to;
+    dlpi_making_pass(m);
     if (m->wrong != 0) return NULL;
-    if (m->made >= by->d.max_out) {
+    if (m->made >= m->most) {
         m->above = true;
         return NULL;
     }
     m->item = m->given;
-    dlpi_expand_begin(&m->item, m->cell + m->made * by->out_bytes, &by->out, by->out_at, &m->fields,
-                      true);
+    dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    m->added++;
     x->n_made = ++m->made;
     return &m->item;
 }

@@ -61,9 +61,9 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
-#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
 #define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
 #define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
 #define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
@@ -97,6 +97,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .ends = dlpi_ends_add,          /* needs: scratch */
     .see = dlpi_ends_see,           /* needs: scratch */
     .out = dlpi_out_add,            /* needs: out */
+    .makes = dlpi_node_makes_add,   /* needs: parts */
 };
 
 static int dlpi_table_rows(dlpi_table *t) {
@@ -107,7 +108,8 @@ static int dlpi_table_rows(dlpi_table *t) {
     for (; t->at < t->n && rc >= 0; t->at++) {
         const dlp_node *node = &t->nodes[t->at];
         t->p->node = node->name;
-        rc = dlpi_verb_of(t, node)->add(t, node);
+        if (t->at > 0 && t->at + 1 < t->makes) continue; /* the last of these adds them all */
+        rc = (t->at + 1 == t->makes ? t->ops->makes : dlpi_verb_of(t, node)->add)(t, node);
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;

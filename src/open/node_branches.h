@@ -20,31 +20,28 @@ static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
 }
 
 /* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
-   input: of the fetch, with the number of items; d: of the maker, its expand NULL if it is none. */
-static int dlpi_branch_take(dlp_pipe *p, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlp_dataset *input, const dlp_expand_desc *d) {
+   d: of its last expand, or of filters alone. */
+static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                            const dlpi_makers *m, const dlp_expand_desc *d) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_stage one = *st;
     dlpi_expand *x = &b->x;
-    dlp_expand_desc own = *d;
-    const bool makes = d->n_fields > 0;
-    int rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
-    if (rc == DLP_OK)
-        rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 0, DLP_MAX_FIELDS, "0..16");
-    own.fields = NULL;
-    own.n_fields = 0;
+    uint32_t n;
+    int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
-    if (rc == DLP_OK) rc = dlpi_expand_take(p, &one, &own);
-    if (rc != DLP_OK) return rc;
-    x->input = *input;
-    x->found.plan.n_inputs = input->n_items;
+    if ((rc = dlpi_expand_take(t->p, &one, d)) != DLP_OK) return rc;
+    x->input = m->input;
+    x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
-    rc = dlpi_branch_fields(p, st->name, b->in, b->names, input->fields, input->n_fields);
-    x->input.fields = b->in;
-    b->n_out = makes ? d->n_fields : input->n_fields;
+    n = dlpi_makers_give(m, x, all);
+    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
+    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_branch_fields(p, st->name, b->out, b->names + DLP_MAX_FIELDS,
-                                makes ? d->fields : input->fields, b->n_out);
+        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
+    x->input.fields = b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->n_out = m->n_fields[m->n_levels - 1];
     return rc;
 }
 
@@ -127,26 +124,13 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* What a branch may not have, in words. */
-static int dlpi_branch_refuses(const dlpi_table *t, const dlpi_makers *m, const dlp_fetch_desc *f) {
-    const dlp_node *end = &t->nodes[t->at + m->n]; /* the row behind the branch */
-    if (end != t->joins && end->verb != DLP_LIST)
-        return dlpi_node_bad(t, end, "is a second fetch of a branch; write all fields in one");
-    if (f->fetcher == DLP_FETCH_ASYNC)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->waits->name, "fetch.async",
-                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
-                           "reads at once",
-                           t->joins->name);
-    return DLP_OK;
-}
-
 /* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
    nobody knows how many items a failed input has. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     if (t->joins->verb != DLP_ZIP) return DLP_OK;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_expand *x = &j->at[k].x;
-        x->found.pairs = x->d.expand == NULL && x->of_inputs.n == 0;
+        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
         if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
@@ -174,37 +158,38 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_work
 
 /* Take the rows of a branch, from its list on; t->at is the row behind the list. */
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
-    const bool fetches = t->nodes[t->at].verb == DLP_FETCH;
     const dlp_node *node = &t->nodes[t->at];
-    dlpi_makers m = {.n = 0};
-    dlp_dataset ds = {.n_items = 0};
-    dlp_fetch_desc f = {.dataset = &ds};
-    dlp_expand_desc d = {.expand = NULL};
+    dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlp_expand_desc d;
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
-    t->waits = fetches ? node : NULL;
-    t->at += fetches;
-    if (!fetches && node->verb != DLP_EXPAND)
+    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    for (uint32_t i = 1; i < m.n; i++)
+        if (node[i].verb == DLP_FETCH)
+            return dlpi_node_bad(t, &node[i],
+                                 "is a second fetch of a branch; write all fields in one");
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
-    if ((rc = dlpi_makers_inputs(t, &m, &f, &ds)) != DLP_OK) return rc;
-    if ((rc = dlpi_branch_refuses(t, &m, &f)) != DLP_OK) return rc;
+    if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
+    if (m.reads)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
+                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
+                           "reads at once",
+                           t->joins->name);
     if (m.maker != NULL) node = m.maker;
-    if ((rc = dlpi_makers_expand_desc(t, node, &m, &d)) != DLP_OK) return rc;
+    dlpi_makers_expand_desc(t, node, &m, &d);
     if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
-    if (ds.n_items == 0) ds.n_items = t->n_items;
+    if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t->p, &one, &j->at[j->n], shuffle, &ds, &d);
-    j->at[j->n].x.of_inputs = m.of_inputs;
-    j->at[j->n].x.of_items = m.of_items;
+    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
     j->n++;
     t->at += m.n;
-    t->waits = NULL;
     return rc;
 }
 

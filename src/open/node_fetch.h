@@ -87,7 +87,12 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 /* What a fetch row says, as descs. */
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
-    int rc =
+    int rc;
+    if (t->nodes[0].verb == DLP_PUSH)
+        return dlpi_node_bad(t, node,
+                             "fetches by the number of an item, and pushed items have none; push "
+                             "its fields, or add them in a map");
+    rc =
         dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
     if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
@@ -122,14 +127,6 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
-    if (t->nodes[0].verb == DLP_PUSH)
-        return dlpi_node_bad(t, node,
-                             "fetches by the number of an item, and pushed items have none; push "
-                             "its fields, or add them in a map");
-    if (!t->fetched && t->load == NULL && dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL) {
-        t->waits = node;
-        return DLP_OK;
-    }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
     f.workers = dlpi_node_workers(t, node);
     if ((rc = dlpi_fetch_workers(t, node, node->fetch.source, &f.workers)) != DLP_OK) return rc;
@@ -159,7 +156,6 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    const bool makes = dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL;
     const int32_t asked = node->queue.full;
     dlp_fetch_desc f;
     int32_t full;
@@ -169,17 +165,14 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     full = dlpi_push_full(node->push.source);
     if (asked != 0 && asked != full)
         return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
-    if (makes) t->p->node = NULL; /* the stage that reads has the name, and no other one */
+    t->makes = dlpi_table_makes(t);
+    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
                                                     .rank = t->d->rank,
                                                     .world_size = t->d->world_size,
                                                     .allow_uneven = t->d->allow_uneven});
     if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
-    if (makes) {
-        t->waits = node;
-        return DLP_OK;
-    }
+    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
     f.workers = node->workers;

@@ -57,7 +57,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL) s->order = DLP_ORDER_PARTS;
+    if (t->load != NULL && t->makes == 0) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
         (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
         return rc;
@@ -80,6 +80,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
     int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
+    t->makes = dlpi_table_makes(t);
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))

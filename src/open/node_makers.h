@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/core/tables */
+/* tests: system/core/tables, system/stages/stacks */
 #include "open/node_fetch.h"
 #include "open/expand.h"
 #include "open/pack.h" /* needs: pack */
@@ -42,14 +42,19 @@ static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *
 
 /* ---- load, window ---- */
 
-/* The window i rows after the one that is being added: its items; 0: that row is no window. */
-static uint32_t dlpi_window_after(const dlpi_table *t, uint32_t i) {
-    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
-    return node != NULL && node->verb == DLP_WINDOW ? node->window.items : 0;
+/* The window after the rows that are being added: its items; 0: that row is no window. A cache may
+   stand before it. */
+static uint32_t dlpi_window_after(const dlpi_table *t) {
+    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
+    if (node < end && node->verb == DLP_CACHE) node++; /* needs: cache */
+    return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
 }
 
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
-    if ((dlpi_verb_of(t, node - 1)->is & DLPI_NODE_FINDS) == 0)
+    const dlp_node *before = node - 1;
+    if (before->verb == DLP_CACHE) before--; /* needs: cache */
+    if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
+        t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
@@ -60,30 +65,49 @@ static const dlpi_elsewhere dlpi_load_elsewhere[] = {
     DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
     DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
 
-static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    dlp_part_desc d = node->load;
-    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_load_elsewhere));
+/* The desc of a load row, with what other rows and the pipe's desc say. */
+static int dlpi_load_desc(const dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+    *d = node->load;
+    const int rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_load_elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
+    d->n_parts = t->n_items;
+    return DLP_OK;
+}
+
+static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
+    dlp_part_desc d;
+    const int rc = dlpi_load_desc(t, node, &d);
+    if (rc != DLP_OK) return rc;
     d.queue_size = node->queue.capacity;
     d.workers = node->workers;
-    d.n_parts = t->n_items;
     d.shuffle_parts = t->nodes->list.shuffle;
-    d.window = dlpi_window_after(t, 1);
+    d.window = dlpi_window_after(t);
     t->unknown = true;
     return dlpi_add_parts(t->p, &d);
 }
 
-/* ---- expand, filter, pack ---- */
+/* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
-/* Rows that make items of unknown count: they run in the same workers, one after the other. */
+/* The rows after the list up to the last one that makes items. */
 typedef struct dlpi_makers {
-    const dlp_node *maker; /* an expand or a pack; NULL: filters alone */
-    dlpi_keeps of_inputs, of_items;
+    const dlp_node *rows;
+    uint32_t n;
+    const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
+    struct dlpi_arrivals *reader;        /* of the push */
+    const dlp_node *maker;               /* the last expand, or a pack; NULL: filters alone */
+    uint32_t n_levels;
+    dlpi_level level[DLPI_LEVELS];
+    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
+    uint32_t n_fields[DLPI_LEVELS];
+    dlp_part_desc part;
     uint64_t id;       /* of all of them, for the fingerprint */
-    uint32_t n;        /* rows */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
+    dlp_fetch_desc f;  /* the first fetch */
+    dlp_dataset input; /* with all fields of the first level */
+    uint32_t n_fetched;
+    bool reads; /* an asynchronous source fetches */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -97,35 +121,140 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
     return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
-static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
-    if (node->filter.keep == NULL && dlpi_fetch_filters(t->waits)) return DLP_OK;
-    if (node->filter.keep == NULL)
-        return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
-    if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
-    k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
-    dlpi_makers_id(m, node->filter.id);
+/* What reads the inputs of an expand directly after the list: nobody does. */
+static int dlpi_no_input(void *user, dlp_item *it) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(it);
+    return 0;
+}
+
+/* Add fields to those of the present level. */
+static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
+                             const dlp_field *f, uint32_t n) {
+    uint32_t *all = &m->n_fields[m->n_levels - 1];
+    if (n > DLP_MAX_FIELDS - *all)
+        return dlpi_bad(t->p, node->name, "n_fields", "16 at most, with those of the rows above",
+                        *all + n);
+    if (n > 0) memcpy(&m->fields[m->n_levels - 1][*all], f, n * sizeof *f);
+    *all += n;
     return DLP_OK;
 }
 
-static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->maker != NULL)
-        return dlpi_node_bad(t, node, "stands after another expand; make the items in one of them");
-    if (node->expand.expand == NULL)
-        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    m->maker = node;
-    dlpi_makers_id(m, node->expand.id);
+/* Add a step to the present level. It sees the fields of the level from `first` on. */
+static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    if (l->n_steps == DLPI_STEPS)
+        return dlpi_node_bad(t, node, "is the ninth filter or map between two makers");
+    step.n = m->n_fields[m->n_levels - 1] - step.first;
+    dlpi_copy_text(step.name, sizeof step.name, node->name);
+    l->steps[l->n_steps++] = step;
     return DLP_OK;
+}
+
+static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    m->load = node;
+    return dlpi_load_desc(t, node, &m->part);
+}
+
+static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const uint32_t first = m->n_fields[m->n_levels - 1];
+    dlp_fetch_desc f;
+    dlp_dataset ds;
+    int rc = dlpi_fetch_descs(t, node, &f, &ds);
+    if (rc != DLP_OK) return rc;
+    if (node->fetch.of > 1)
+        return dlpi_node_bad(t, &t->nodes[t->at],
+                             "makes items, and the fetches before it are those of a mix; leave one "
+                             "of the two out");
+    if (m->load == node - 1 || node == m->rows) {
+        m->fetch = node;
+        m->f = f;
+        m->input = ds;
+        m->n_fetched = ds.n_fields;
+    } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
+        return dlpi_node_bad(t, node,
+                             "runs in a cell, as its second fetch: one callback, which "
+                             "fetches one item after the other");
+    }
+    rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
+    if (rc != DLP_OK || m->fetch == node) return rc;
+    m->input.writes_all_bytes = 0;
+    return dlpi_makers_step(t, node, m,
+                            (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+}
+
+static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    int rc = dlpi_map_given(t, node);
+    if (rc != DLP_OK) return rc;
+    if (node->map.ends != NULL)
+        return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
+    if (m->n_fields[m->n_levels - 1] == 0)
+        return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
+    rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
+    if (rc != DLP_OK) return rc;
+    if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
+    return dlpi_makers_step(t, node, m,
+                            (dlpi_step){.call = node->map.item, .user = node->map.user});
+}
+
+static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
+    if (node->filter.keep == NULL)
+        return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
+    dlpi_makers_id(m, node->filter.id);
+    return dlpi_makers_step(t, node, m,
+                            (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
+}
+
+/* Whose items an expand shuffles is told apart only if no other row makes items. */
+static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
+    return dlpi_bad(t->p, node->name, "expand.shuffle_items",
+                    "0 in a row with other makers: a window node shuffles",
+                    node->expand.shuffle_items);
+}
+
+static const dlpi_elsewhere dlpi_elsewhere_of_expand[] = {
+    DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
+
+static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const uint32_t l = m->n_levels - 1;
+    dlp_expand_desc d = node->expand;
+    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_elsewhere_of_expand));
+    if (rc != DLP_OK) return rc;
+    if (d.expand == NULL)
+        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
+    if (m->n_levels == DLPI_LEVELS)
+        return dlpi_node_bad(t, node, "is the fourth expand of a cell; a cell has three at most");
+    if (d.n_fields == 0 && m->n_fields[l] == 0)
+        return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
+    rc = dlpi_expand_bounds(t->p, node->name, &d);
+    if (rc != DLP_OK) return rc;
+    if (m->maker != NULL && m->maker->expand.shuffle_items)
+        return dlpi_makers_shuffled(t, m->maker);
+    if (m->maker != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    if (m->load != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    m->maker = node;
+    dlpi_makers_id(m, d.id);
+    m->level[l].maker = d;
+    dlpi_copy_text(m->level[l].name, sizeof m->level[l].name, node->name);
+    m->n_levels++;
+    return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
+                          : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
+        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
+    if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
+    if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
+    if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     if (m->maker != NULL)
         return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node, "packs items of a part; make the documents in fetch");
     m->maker = node;
     dlpi_makers_id(m, node->pack.id); /* needs: pack */
     return DLP_OK;
@@ -143,18 +272,25 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                        before->name);
 }
 
-/* True if a push is before these rows. Its own thread reads it. */
-static bool dlpi_makers_pushed(const dlpi_table *t) {
-    return t->waits != NULL && t->waits->verb == DLP_PUSH;
+/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
+    m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    if (t->nodes->verb != DLP_PUSH) return DLP_OK;
+    m->push = t->nodes;
+    m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
+    m->input.open_end = 0;
+    m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
+    m->n_fetched = m->input.n_fields;
+    return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
-    const bool shares = t->waits != NULL && !dlpi_makers_pushed(t);
-    const dlp_node *by = shares ? t->waits : &t->nodes[t->at], *node;
-    int rc = DLP_OK;
+    const dlp_node *by = m->rows;
+    int rc = dlpi_makers_begin(t, m);
+    if (rc != DLP_OK) return rc;
     m->workers = dlpi_node_workers(t, by);
-    m->capacity = t->waits != NULL ? t->waits->queue.capacity : 0;
-    for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
+    for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
@@ -167,29 +303,23 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* What reads the inputs of an expand directly after the list: nobody does. */
-static int dlpi_no_input(void *user, dlp_item *it) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(it);
-    return 0;
-}
-
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
-static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
+static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
+    dlp_fetch_desc *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
     const int rc =
-        dlpi_within(t->p, t->waits->name, "workers.num_workers", m->workers.num_workers, 0,
+        dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     if (f->in_flight == 0) f->in_flight = 16;
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
-            t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
+            t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
             "in_flight is %d; threads of a worker do not share a worker_state before "
             "\"%s\": set more workers, or async",
-            (int)f->in_flight, t->nodes[t->at].name);
+            (int)f->in_flight, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / f->in_flight)
-        return dlpi_bad(t->p, t->waits->name, "fetch.in_flight", "at most 1024 / num_workers",
+        return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         f->in_flight);
     m->workers.num_workers = n * f->in_flight;
     f->fetcher = DLP_FETCH_SEQUENTIAL;
@@ -198,8 +328,8 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 }
 
 /* The push before these rows: add the stage that reads it. */
-static int dlpi_makers_push(dlpi_table *t, dlp_dataset *ds) {
-    const dlp_node *node = t->waits;
+static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
+    const dlp_node *node = m->push;
     const char *field = dlpi_run_given(t->d, false);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
@@ -214,62 +344,66 @@ static int dlpi_makers_push(dlpi_table *t, dlp_dataset *ds) {
         return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
                         t->d->world_size);
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
-    *ds = *source->fetch.dataset;
-    ds->open_end = 0;
-    ds->n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    return dlpi_added(t->p, st, DLP_OK);
+    m->reader = st->self;
+    rc = dlpi_added(t->p, st, DLP_OK);
+    return rc < 0 ? rc : DLP_OK;
 }
 
-/* The fetch before these rows. */
-static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
-    if (dlpi_makers_pushed(t)) return dlpi_makers_push(t, ds);
-    if (t->waits != NULL) {
-        int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, t->waits->fetch.source, &m->workers);
-        return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
-    }
-    if (m->maker == NULL || m->maker->expand.n_fields == 0)
-        return dlpi_bad(t->p, t->nodes[t->at].name, "expand.n_fields",
-                        "1..16 without a fetch before it", 0);
-    *f = (dlp_fetch_desc){.dataset = ds};
-    *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
-    return DLP_OK;
+/* The inputs of the first level. */
+static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
+    int rc = DLP_OK;
+    if (m->push != NULL) rc = dlpi_makers_push(t, m);
+    if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
+    if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
+    if (rc != DLP_OK) return rc;
+    m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
+    if (m->load != NULL && m->reads)
+        return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
+                             "between a load and other makers: items of a part are fetched one "
+                             "after the other");
+    if (m->load != NULL) m->input.n_items = t->n_items;
+    m->input.fields = m->fields[0];
+    m->input.n_fields = m->n_fields[0];
+    m->f.dataset = &m->input;
+    if (m->n_fields[m->n_levels - 1] > 0) return DLP_OK;
+    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
 }
 
-/* The desc of an expand, or of filters alone. node: their row that names the stage. */
-static int dlpi_makers_expand_desc(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                                   dlp_expand_desc *d) {
-    static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_expand_desc),
-                                        DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
-    int rc;
-    if (m->maker != NULL) *d = node->expand;
-    if ((rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(of))) != DLP_OK) return rc;
+/* The desc of the last expand, or of filters alone. node: their row that names the stage. */
+static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                                    dlp_expand_desc *d) {
+    *d = (dlp_expand_desc){.expand = NULL};
+    dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
+    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
+    d->fields = NULL; /* the levels have them */
+    d->n_fields = 0;
     d->queue_size = m->capacity;
     d->workers = m->workers;
     d->id = m->id;
-    d->window = dlpi_window_after(t, m->n);
-    return DLP_OK;
+    d->window = dlpi_window_after(t);
 }
 
-/* The stage that makes items. Its pack or expand names it, else its first filter. */
+/* The stage that makes items. Its pack or last expand names it, else its first filter, or its load.
+ */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = m->maker != NULL ? m->maker : &t->nodes[t->at];
-    dlp_expand_desc d = {.expand = NULL};
-    int rc;
+    const dlp_node *node = m->maker != NULL ? m->maker : m->rows;
+    dlp_expand_desc d;
+    for (uint32_t i = 0; m->maker == NULL && i < m->n && node->verb != DLP_FILTER; i++)
+        if (m->rows[i].verb == DLP_FILTER) node = &m->rows[i];
     t->p->node = node->name;
     if (node->verb == DLP_PACK) {                                        /* needs: pack */
         static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)}; /* needs: pack */
         dlp_pack_desc k = node->pack;                                    /* needs: pack */
-        rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));            /* needs: pack */
+        int rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));        /* needs: pack */
         k.queue_size = m->capacity;                                      /* needs: pack */
         k.workers = m->workers;                                          /* needs: pack */
         k.id = m->id;                                                    /* needs: pack */
         return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);              /* needs: pack */
     }                                                                    /* needs: pack */
-    rc = dlpi_makers_expand_desc(t, node, m, &d);
-    return rc != DLP_OK ? rc : dlpi_add_expand(t->p, &d);
+    dlpi_makers_expand_desc(t, node, m, &d);
+    return dlpi_add_expand(t->p, &d);
 }
 
 /* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
@@ -287,57 +421,96 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* The stage that copies the items into rows. */
-static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_desc *f) {
-    dlp_dataset made = *f->dataset;
-    if (m->maker != NULL && m->maker->verb == DLP_EXPAND && m->maker->expand.n_fields > 0) {
-        made.fields = m->maker->expand.fields;
-        made.n_fields = m->maker->expand.n_fields;
-    }
-    t->p->node = t->waits != NULL && !dlpi_makers_pushed(t) ? t->waits->name : "copy";
-    return dlpi_copies_add(t, &m->workers, &made, f);
+/* How many items may be made of an input. */
+static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
+    uint64_t most = m->load != NULL ? x->found.most_items : 1;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        most = dlpi_times(most, m->level[i].maker.max_out);
+    if (most > UINT64_C(1) << 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
+                           "max_out, times those of the rows above, is %" PRIu64
+                           " items of one input, must be at most 2^31; let inputs be smaller",
+                           most);
+    x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
+    return DLP_OK;
 }
 
-/* Rows like these stand together, behind the first fetch, or behind the list. */
+/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
+    uint32_t n = 0;
+    x->n_levels = m->n_levels;
+    x->n_fetched = m->n_fetched;
+    memcpy(x->level, m->level, sizeof x->level);
+    for (uint32_t i = 1; i < m->n_levels; i++) {
+        x->level[i].first = n;
+        x->level[i].n = m->n_fields[i];
+        memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
+        n += m->n_fields[i];
+    }
+    return n;
+}
+
+/* Give the stage its levels, and a copy of their fields. */
+static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    dlpi_expand *x = st->self;
+    const uint32_t n = dlpi_makers_give(m, x, all);
+    int rc;
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
+    t->p->node = m->load != NULL ? m->load->name : t->p->node;
+    rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
+    if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
+    return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
+}
+
+/* The stage that copies the items into rows. */
+static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
+    const uint32_t last = m->n_levels - 1;
+    const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
+    t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
+    return dlpi_copies_add(t, &m->workers, &made, &m->f);
+}
+
+/* Let an asynchronous source read the inputs into their cells. */
+static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
+    dlp_fetch_desc *f = &m->f;
+    const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
+    const int rc = dlpi_reads_take(t->p, st, &f->async, many);
+    f->fetcher = DLP_FETCH_SEQUENTIAL;
+    f->in_flight = 0;
+    if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
+    return rc;
+}
+
+/* Such rows stand behind the first fetch, a load, or the list. */
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
-    if (t->load != NULL)
-        return dlpi_node_bad(t, node, "stands after a load node; do its work in that node's load");
-    if (t->waits == node - 1 || (t->at == 1 && node->verb == DLP_EXPAND)) return DLP_OK;
+    const int32_t first = t->nodes[1].verb;
+    const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
+    if (t->at + 1 == t->makes && (reads || first == DLP_EXPAND)) return DLP_OK;
     return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, a push, an expand or a "
+                         "must stand directly after the first fetch, a push, a map, an expand or a "
                          "filter (an expand also after the list)");
 }
 
+/* The last row that makes items: it adds the stage of all rows up to it. */
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
-    dlpi_makers m = {.n = 0};
-    dlp_dataset ds = {.n_items = 0};
-    dlp_fetch_desc f = {.dataset = &ds};
-    dlpi_expand *x;
-    int rc = dlpi_makers_place(t, node), reader;
+    dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
+    dlpi_stage *st;
+    int rc = dlpi_makers_place(t, node);
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
-    if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
-    if ((reader = rc) < 0) return rc;
+    if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
+    if (rc != DLP_OK) return rc;
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node,
                              "needs queue.deal DLP_DEAL_RUNS in the list: items of "
                              "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
-    x = t->p->stages[rc].self;
-    x->of_inputs = m.of_inputs;
-    x->of_items = m.of_items;
-    if (dlpi_makers_pushed(t)) x->found.arrivals = t->p->stages[reader].self;
-    if (f.fetcher == DLP_FETCH_ASYNC) {
-        const uint32_t many = f.in_flight > 0 ? (uint32_t)f.in_flight : 16;
-        rc = dlpi_reads_take(t->p, &t->p->stages[rc], &f.async, many);
-        if (rc != DLP_OK) return rc;
-        f.fetcher = DLP_FETCH_SEQUENTIAL;
-        f.in_flight = 0;
-        if (ds.fetch == NULL) ds.fetch = dlpi_no_input; /* nobody calls it */
-    }
-    rc = dlpi_makers_copies(t, &m, &f);
-    t->at += m.n - 1;
+    st = &t->p->stages[rc];
+    ((dlpi_expand *)st->self)->found.arrivals = m.reader;
+    if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
+    if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
-    return rc;
+    return dlpi_makers_copies(t, &m);
 }
 
 /* ---- the rows of a loader ---- */

@@ -78,6 +78,8 @@ typedef struct dlpi_source_ops {
     /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
+    uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
+                                             the keeper; NULL: it does not ask */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
@@ -87,6 +89,12 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
                 bool used_random); /* the callback is done; was it by the row's random numbers? */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
+    bool (*find)(
+        struct dlpi_worker *w, uint64_t input, uint8_t *to,
+        uint64_t *items); /* by workers of cells: is the input kept? to: where its items are
+                                      written then; NULL: they are not */
+    void (*keep)(struct dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
+                 uint64_t bytes); /* these are all items of the input */
 } dlpi_keeper_ops;
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */

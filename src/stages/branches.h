@@ -45,14 +45,14 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
 /* Copy the item at `from` into row r of the cell at `to`. */
 static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *rows,
                                     const uint8_t *from, uint8_t *to, uint32_t r) {
-    const dlpi_fields *out = &b->x.out;
-    for (uint32_t f = 0; f < out->n; f++) {
-        const size_t bytes = (size_t)out->at[f].row_bytes;
+    const dlpi_level *l = dlpi_expand_last(&b->x);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t bytes = (size_t)l->fs.at[f].row_bytes;
         uint8_t *at = to + rows->at[b->first_field + f].offset + r * bytes;
         if (bytes == 8)
-            memcpy(at, from + b->x.out_at[f], 8);
+            memcpy(at, from + l->at[f], 8);
         else
-            memcpy(at, from + b->x.out_at[f], bytes);
+            memcpy(at, from + l->at[f], bytes);
     }
 }
 
@@ -67,7 +67,8 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
             const uint8_t *from = dlpi_branch_bytes(p, b, row[r].cell);
-            dlpi_branch_copy(b, &p->items, from + row[r].number * b->x.out_bytes, to, r);
+            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
+                             to, r);
         }
     }
     return t->end - t->row;
@@ -119,13 +120,11 @@ static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint
     dlpi_expand *x = &b->x;
     dlpi_stage one = *st;
     uint64_t rows = dlpi_found_look(p, &j->found);
-    int rc = dlpi_fields_init(p, b->name, &x->in, b->in, x->input.n_fields, false);
-    if (rc == DLP_OK) rc = dlpi_fields_init(p, b->name, &x->out, b->out, b->n_out, false);
-    if (rc == DLP_OK) rc = j->ops->bytes(p, b->name, x);
-    if (rc != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    int rc;
     one.self = x;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
+    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 

@@ -1,6 +1,6 @@
 /* needs: cache */
 #pragma once
-/* tests: system/stages/cache, system/shm/shm_cache */
+/* tests: system/stages/cache, system/shm/shm_cache, system/stages/stacks */
 #include "api/cache.h"
 #include "cells/fields.h"
 #include "fail/check.h"
@@ -25,7 +25,9 @@
      generation b | 0       fetched
      generation b | 1       found
      generation b | 2       fetched, and its result is not that of its index alone
-   A row that goes back to fetch gets its word again. */
+   A row that goes back to fetch gets its word again.
+   Behind makers the cache keeps whole inputs. Their workers ask for an input before they make its
+   items. A cell is then a word by the number of the input, and a dlpi_cache_input. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -42,6 +44,11 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
+typedef struct dlpi_cache_input { /* what lies in a cell, if it does */
+    uint64_t items, bytes;
+    uint8_t at[8];
+} dlpi_cache_input;
+
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
@@ -50,6 +57,8 @@ static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); 
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
+    if (p->source->keeps != NULL)
+        return dlpi_sum(bytes + offsetof(dlpi_cache_input, at), dlpi_round8(p->source->keeps(p)));
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
@@ -110,30 +119,70 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
+/* Claim the cell of an item or an input, to write it. NULL: it is somebody's. */
+static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
+    const uint64_t at = dlpi_cache_at(w->p, number);
+    const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
+    dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, at);
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return NULL; /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->block->kept_cell, at + 1);     /* Z2 to recovery; the swap keeps it before */
+    if (dlpi_claim_take(&cell->word, 0, writes)) return cell; /* Z1 -> Z1 */
+    DLPI_STORE_RLX(&w->block->kept_cell, UINT64_C(0));        /* Z2: the cell is not ours */
+    return NULL;
+}
+
+/* The cell is written. */
+static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
+    DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
+    dlpi_bump(&w->block->kept_items, 1);
+    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
+}
+
 /* Keep the row that the last stage in front has just left, if its cell is nobody's. */
 static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
-    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
-    dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
-    uint8_t *to = cell->bytes;
+    dlpi_cache_cell *cell;
+    uint8_t *to;
     if (used_random) dlpi_cache_mark(p, s, row, DLPI_CACHE_RANDOM);
     if (used_random || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_RANDOM))
         return;
-    if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
-    if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
-            const dlpi_field *d = &p->items.at[f];
-            memcpy(to, w->data[f], d->row_bytes);
-            to += dlpi_round8(d->row_bytes);
-            if (!d->f.ragged) continue;
-            memcpy(to, &w->length[f], 8);
-            to += 8;
-        }
-        DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
-        dlpi_bump(&w->block->kept_items, 1);
+    if ((cell = dlpi_cache_take(w, w->item.index)) == NULL) return;
+    to = cell->bytes;
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memcpy(to, w->data[f], d->row_bytes);
+        to += dlpi_round8(d->row_bytes);
+        if (!d->f.ragged) continue;
+        memcpy(to, &w->length[f], 8);
+        to += 8;
     }
-    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
+    dlpi_cache_done(w, cell, w->item.index);
+}
+
+/* Write the items of an input from the cache; false: it is not there. to NULL: only tell. */
+static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
+    const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
+    const bool there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
+    if (to == NULL) return there;
+    dlpi_bump(there ? &w->block->kept_hits : &w->block->kept_misses, 1);
+    if (!there) return false;
+    memcpy(to, kept->at, (size_t)kept->bytes);
+    *items = kept->items;
+    return true;
+}
+
+/* Keep the items of an input, if its cell is nobody's. */
+static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
+                            uint64_t bytes) {
+    dlpi_cache_cell *cell = dlpi_cache_take(w, input);
+    dlpi_cache_input *to;
+    if (cell == NULL) return;
+    to = (dlpi_cache_input *)(void *)cell->bytes;
+    to->items = items;
+    to->bytes = bytes;
+    memcpy(to->at, from, (size_t)bytes);
+    dlpi_cache_done(w, cell, input);
 }
 
 /* The cell that a dead worker may have been writing. */
@@ -157,13 +206,16 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 /* Without room for an item it would be one in name only. */
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
-    uint64_t least = dlpi_cache_cell_bytes(p);
+    const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
     if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
-    while (before->work < 0) before = &p->stages[before->prev];
-    p->kept_by = before->work;
-    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
-    snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
+    if (p->source->keeps == NULL) {
+        while (before->work < 0) before = &p->stages[before->prev];
+        p->kept_by = before->work;
+        p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
+    }
+    snprintf(words, sizeof words, "%" PRIu64 " (one %s) to 2^46", least,
+             p->source->keeps != NULL ? p->source->input : "item");
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
 }
@@ -209,6 +261,8 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
     .recover = dlpi_cache_recover,
+    .find = dlpi_cache_find,
+    .keep = dlpi_cache_keep,
 };
 
 static const dlpi_stage_ops dlpi_cache_ops = {
@@ -232,6 +286,13 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
+/* Behind makers it keeps what they make of an input, in the order in which they make it. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;          /* needs: parts */
+    if (node[-1].verb == DLP_WINDOW)                                              /* needs: parts */
+        return dlpi_node_bad(t, node, "stands behind a window; write it before"); /* needs: parts */
+    if (t->makes > 0 && load != NULL && load->shuffle_items != 0)                 /* needs: parts */
+        return dlpi_bad(t->p, t->load->name, "load.shuffle_items",                /* needs: parts */
+                        "0 before a cache: a window node behind it shuffles", 1); /* needs: parts */
     return dlpi_add_cache(t->p, &node->cache);
 }

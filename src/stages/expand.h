@@ -20,11 +20,12 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
     const uint64_t *lengths = it->part->data;
-    from += it->part->item * x->out_bytes;
-    lengths += it->part->item * (x->out_bytes / 8);
-    for (uint32_t f = 0; f < x->out.n; f++) {
-        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
-        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
+    const dlpi_level *l = dlpi_expand_last(x);
+    from += it->part->item * l->bytes;
+    lengths += it->part->item * (l->bytes / 8);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        memcpy(it->data[f], from + l->at[f], (size_t)l->fs.at[f].row_bytes);
+        if (l->fs.at[f].f.ragged) it->length[f] = lengths[f];
     }
     return 0;
 }
@@ -40,14 +41,14 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
-    const dlpi_expand *x = p->source_stage->self;
+    const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
-    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
+    const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
         if (bytes == 8)
             memcpy(to + r * 8u, from, 8);
         else
@@ -57,13 +58,12 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_expand *x = w->p->source_stage->self;
-    for (uint32_t f = 0; f < x->out.n; f++) dlpi_expand_copy_field(w, t, f);
+    const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
+    for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
 
-static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
-    dlpi_expand *x = st->self;
+static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
@@ -72,19 +72,36 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
+    rc = dlpi_check_pair(p, name, "fields", d->fields, "n_fields", d->n_fields);
     if (rc != DLP_OK) return rc;
     if (d->expand != NULL && d->max_out == 0)
-        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+        return dlpi_bad(p, name, "max_out", "1 and more with expand", 0);
     if (d->expand == NULL && d->max_out > 1)
-        return dlpi_bad(p, st->name, "max_out", "0 or 1 without expand", d->max_out);
+        return dlpi_bad(p, name, "max_out", "0 or 1 without expand", d->max_out);
     if (d->expand == NULL && d->n_fields != 0)
-        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
+        return dlpi_bad(p, name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);
+    return DLP_OK;
+}
+
+/* The items of the next level: those that this desc makes of the items of the last one. */
+static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_desc *d) {
+    dlpi_level *l = &x->level[x->n_levels++ - 1];
+    l->maker = *d;
+    dlpi_copy_text(l->name, sizeof l->name, name);
+}
+
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_expand_bounds(p, st->name, d);
+    if (rc != DLP_OK) return rc;
     if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
+    x->n_levels = 1;
+    if (d->expand != NULL) dlpi_expand_add(x, st->name, d);
+    x->level[1].n = d->n_fields;
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
@@ -113,9 +130,10 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
-    if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    fetch->dataset->fields = st->fields;
-    fetch->dataset->n_fields = st->n_fields;
+    const dlpi_level *last = dlpi_expand_last(x);
+    if (rc != DLP_OK || last->n == 0) return rc;
+    fetch->dataset->fields = st->fields + last->first;
+    fetch->dataset->n_fields = last->n;
     return DLP_OK;
 }
 
@@ -129,8 +147,11 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
-    if (DLPI_DEBUG || x->found.in_flight > 0 || x->d.queue_size > 0 || dlpi_found_shuffled(q) ||
-        all == 0)
+    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
+        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        return 1; /* its items may be left out, of which a cell has one number */
+    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
+        dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -138,128 +159,290 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* The fields of the items that lie in cells: those that the stages after fetch add are not among
-   them. */
-static void dlpi_expand_outs(const dlp_pipe *p, dlpi_expand *x) {
-    x->out = p->items;
-    x->out.n = p->fetch->dataset->n_fields;
-    x->out.any_ragged = 0;
-    for (uint32_t f = 0; f < x->out.n; f++) x->out.any_ragged |= x->out.at[f].f.ragged != 0;
+/* Lay out the items of each level, one after the other. A level without fields of its own has those
+   of the level before it. */
+static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
+    const dlp_field *f = x->input.fields;
+    uint32_t n = x->input.n_fields;
+    int rc = DLP_OK;
+    if (x->n_fetched == 0) x->n_fetched = n;
+    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
+        dlpi_level *l = &x->level[i];
+        if (l->n > 0) {
+            f = made + l->first;
+            n = l->n;
+        }
+        rc = dlpi_level_places(p, st, l, f, n);
+    }
+    return rc;
 }
 
-/* What a cell has, once the fields are known. */
-static int dlpi_expand_bytes(dlp_pipe *p, const char *name, dlpi_expand *x) {
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
-    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
-    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
+/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+    uint64_t at = dlpi_times(x->found.most_run, x->one_bytes);
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+        x->level[i].scratch = dlpi_round_up(at, 64);
+        at = dlpi_sum(x->level[i].scratch, x->level[i].bytes);
+    }
+    if (x->part.load == NULL) return at;
+    x->part_at = dlpi_round_up(at, 4096);
+    return dlpi_sum(x->part_at, x->part.max_part_bytes);
+}
+
+/* What a cell has. made: the fields of the levels above the first. */
+static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                             const dlp_field *made) {
+    const int rc = dlpi_expand_levels(p, st, x, made);
+    if (rc != DLP_OK) return rc;
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
-    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
-    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
-    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return DLP_OK;
 }
 
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
-    if (rc != DLP_OK) return rc;
-    dlpi_expand_outs(p, x);
-    rc = dlpi_expand_bytes(p, st->name, x);
+    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
+}
+
+static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    const int n = dlpi_found_blocks(p, st, out);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
+                          x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
+    return n + 1;
 }
 
 /* ---- an input is made ---- */
 
-/* What the calls of one expand have in common. The callback may write over x and item, so the
-   library goes by what lies between these. */
+/* An input that is being made. */
+typedef struct dlpi_line {
+    const dlpi_expand *by;
+    dlpi_worker *w;
+    uint32_t c;            /* its cell */
+    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
+    uint64_t made;         /* items so far */
+    uint64_t left_out;     /* items behind a maker that failed */
+    dlpi_input *of;
+} dlpi_line;
+
+/* One call of an expander. The callback may write over x and item, so the library goes by what lies
+   between these. */
 typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
-    const dlpi_expand *by;
-    uint8_t *cell, *input; /* places of its items, and of itself */
-    uint32_t made;         /* items so far */
-    uint32_t asked;        /* the filters have been asked for so many of them */
-    int wrong;             /* what a filter came to: a code, or 0 */
-    bool above;            /* more than max_out were asked for */
-    dlp_item given;        /* the input, without its fields */
+    dlpi_line *line;
+    const dlpi_level *to;  /* whose items it makes */
+    uint32_t most;         /* max_out */
+    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
+    uint64_t added;
+    int wrong;      /* what an item came to that failed: a code, or 0 */
+    bool above;     /* more than max_out were asked for */
+    dlp_item given; /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Ask the filters for the item that was made last. Its place is free again if one leaves it out. */
-static void dlpi_making_ask(dlpi_making *m) {
-    /* cppcheck-suppress ctuuninitvar; by is set */
-    const dlpi_expand *x = m->by;
-    dlpi_worker *w = m->given.call->w;
-    int rc;
-    if (m->made == m->asked || x->of_items.n == 0 || m->wrong != 0) return;
-    uint8_t *to = m->cell + (m->made - 1) * x->out_bytes;
-    rc = dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)to);
-    if (rc == 0) rc = dlpi_keeps_ask(w, &x->of_items, m->given, to, &x->out, x->out_at);
-    if (rc == DLP_SKIP)
-        m->made--;
-    else
-        m->wrong = rc;
-    m->asked = m->made;
+/* Where the next item of a level is to be written. */
+static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
+    return l->maker.expand != NULL ? b->cell + l->scratch : b->items + b->made * l->bytes;
 }
 
-/* Let expand make items of the input that fetch, where there is one, writes after them. */
-static int dlpi_expand_make(dlpi_worker *w, uint32_t c, dlpi_making *m, dlp_item *in,
-                            uint64_t *items) {
-    /* cppcheck-suppress ctuuninitvar; by is set */
-    const dlpi_expand *x = m->by;
+/* The key of the random numbers of an item: that of its input, and its number. */
+static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
+    return dlpi_absorb(position, number + 1);
+}
+
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
+
+/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    b->made++;
+    return 0;
+}
+
+/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
+   Before that the input is tried again as often as it may be. */
+static bool dlpi_line_leaves(dlpi_line *b, int code) {
+    dlpi_worker *w = b->w;
+    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+        dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
+        return false;
+    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
+    dlpi_failure_forget(w);
+    return true;
+}
+
+/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+__attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
+    dlpi_line *b = m->line;
+    const dlpi_level *l = m->to;
+    uint8_t *to = dlpi_line_place(b, l);
+    dlp_item given = m->given;
+    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    given.position = dlpi_line_key(given.position, m->added - 1);
+    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
+    if (rc == 0) rc = dlpi_line_next(b, l, &given);
+    if (rc != 0 && rc != DLP_SKIP) {
+        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
+        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
+    }
+    if (rc != 0 && m->wrong == 0) m->passed = --m->made;
+}
+
+/* The item that an expander has added last is complete, if there is one. */
+static inline void dlpi_making_pass(dlpi_making *m) {
+    if (m->made == m->passed || m->wrong != 0) return;
+    m->passed = m->made;
+    if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
+        dlpi_making_steps(m);
+    else
+        m->line->made++;
+}
+
+/* Let a level's expander make items of the level's item. */
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    const uint64_t before = b->made;
     dlpi_expand_item fields;
+    dlp_item in = *given;
+    dlpi_making m;
     int rc;
-    m->given = *in;
-    m->made = m->asked = 0;
-    m->wrong = 0;
-    m->above = false;
-    rc = dlpi_expand_fetch(w, x, c, in, m->input, &fields);
-    *in = m->given;
-    dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
-    m->x = (dlp_expand){.item = in, .call = &w->note};
-    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
-    if (rc == 0) dlpi_making_ask(m);
-    if (m->wrong != 0) return m->wrong;
-    if (rc == 0 && m->above)
-        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                        x->d.max_out);
-    for (uint64_t i = 0; x->out.any_ragged && i < m->made && rc == 0; i++)
-        rc =
-            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->made;
+    memset(fields.none, 0, sizeof fields.none);
+    dlpi_expand_point(&in, dlpi_line_place(b, l), &l->fs, l->at, &fields);
+    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
+    m.line = b;
+    m.to = l + 1;
+    m.most = l->maker.max_out;
+    m.made = m.passed = 0;
+    m.added = 0;
+    m.wrong = 0;
+    m.above = false;
+    m.given = *given;
+    rc = l->maker.expand(l->maker.user, &m.x);
+    if (rc == 0) dlpi_making_pass(&m);
+    if (rc != 0 || m.above) b->made = before;
+    if (m.wrong != 0) return m.wrong;
+    if (rc == 0 && m.above)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      m.most);
+    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+}
+
+/* Make items of what fetch writes. in: the item without its fields. */
+static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = *given;
+    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, dlpi_line_place(b, l), &fields);
+    return rc != 0 ? rc : dlpi_line_next(b, l, given);
+}
+
+/* The counts of a part that was loaded are as its desc says. */
+static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+    if (items > d->max_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        items, d->max_items);
+    if (items > 0 && items < d->min_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        items, d->min_items);
+    return 0;
+}
+
+/* Load a part, and make items of each of its items. */
+static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
+    const dlpi_expand *x = b->by;
+    const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
+    const dlpi_found_plan *plan = &x->found.plan;
+    dlp_part part = {.items = 0};
+    dlp_permutation order;
+    int rc;
+    if (x->firsts != NULL) {
+        part.first = x->firsts[cell->index];
+        part.items = x->firsts[cell->index + 1] - part.first;
+    }
+    rc = dlpi_input_part(b->w, b->c, x->part_at, x->part.max_part_bytes, &part);
+    if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
+    if (rc != 0) return rc;
+    if (x->part.shuffle_items != 0 && part.items > 1)
+        dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
+                         part.items);
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_part shown = part;
+        dlp_item it = *given;
+        shown.item =
+            x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
+        it.part = &shown;
+        it.position = dlpi_line_key(it.position, shown.item);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
+        if (rc == DLP_SKIP)
+            rc = 0;
+        else if (rc != 0)
+            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
+        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+    }
     return rc;
+}
+
+/* Lengths that a callback has written after its item was complete. */
+static int dlpi_line_lengths(const dlpi_line *b) {
+    const dlpi_level *l = dlpi_expand_last(b->by);
+    int rc = 0;
+    for (uint64_t i = 0; l->fs.any_ragged && i < b->made && rc == 0; i++)
+        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+    return rc;
+}
+
+/* All items of the input are in its cell. */
+static int dlpi_line_end(const dlpi_line *b, dlpi_input *cell) {
+    cell->items = b->made;
+    cell->bytes = b->made * dlpi_expand_last(b->by)->bytes;
+    return 0;
+}
+
+/* True if a callback has drawn random numbers for the input. */
+static bool dlpi_line_random(const dlpi_worker *w) {
+    const dlpi_reads *reads = w->self;
+    return w->note.used_random != 0 ||
+           (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
 /* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_making m;
-    uint64_t items = 1;
+    dlpi_line b = {.by = x, .w = w, .c = c, .cell = to, .of = cell};
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
-    if (x->d.expand != NULL) {
-        m.by = x;
-        m.cell = to + cell->made * x->one_bytes;
-        m.input = to + x->input_at;
-        rc = dlpi_expand_make(w, c, &m, &in, &items);
-    } else { /* a filter: the input is the item */
-        dlpi_expand_item fields;
-        rc = dlpi_expand_fetch(w, x, c, &in, to + cell->made * x->one_bytes, &fields);
-    }
-    if (rc == DLP_SKIP) rc = 0, items = 0;
+    b.items = b.cell + cell->made * x->one_bytes;
+    if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
+        return dlpi_line_end(&b, cell);
+    w->note.used_random = 0;
+    rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
+    if (rc == 0) rc = dlpi_line_lengths(&b);
+    if (rc == DLP_SKIP) rc = 0, b.made = 0;
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    cell->items = items;
-    cell->bytes = items * x->out_bytes;
+    dlpi_line_end(&b, cell);
+    if (b.left_out > 0) cell->error.position = b.left_out;
+    if (x->cached && b.left_out == 0 && !dlpi_line_random(w))
+        w->p->keeper->keep(w, cell->index, b.items, b.made, cell->bytes);
     return 0;
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
+}
+
+static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
+    return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
 
 static const dlpi_source_ops dlpi_expand_source = {
@@ -269,30 +452,52 @@ static const dlpi_source_ops dlpi_expand_source = {
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
+    .keeps = dlpi_expand_keeps,
 };
 
-static const char *dlpi_filters_what(uint32_t n, char *text, size_t size) {
-    if (n > 1) snprintf(text, size, "%" PRIu32 " filters", n);
-    return n > 1 ? text : n == 1 ? "filter" : "";
+static const char *dlpi_step_kind(const dlpi_step *k) {
+    return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
+/* Add words, after a comma if others are there. */
+__attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size_t size,
+                                                                const char *format, ...) {
+    const size_t n = strlen(text);
+    char more[48];
+    DLPI_PRINT(more, sizeof more, format);
+    snprintf(text + n, size - n, "%s%s", n > 0 ? ", " : "", more);
+}
+
+/* What the workers of a cell do, in the order of the rows. */
 static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
-    const bool expands = x->d.expand != NULL;
-    const uint32_t before = x->of_inputs.n, after = x->of_items.n;
-    char first[24], second[24], window[24] = "";
-    if (x->d.window > 0) snprintf(window, sizeof window, ", window %" PRIu32, x->d.window);
-    snprintf(text, size, "%s%s%s%s%s%s",
-             dlpi_filters_what(before == 0 && !expands ? 1 : before, first, sizeof first),
-             before > 0 && expands ? ", " : "", expands ? "expand" : "", after > 0 ? ", " : "",
-             dlpi_filters_what(after, second, sizeof second), window);
+    text[0] = 0;
+    if (x->part.load != NULL) dlpi_what_add(text, size, "load");
+    for (uint32_t i = 0; i < x->n_levels; i++) {
+        const dlpi_level *l = &x->level[i];
+        for (uint32_t k = 0, n; k < l->n_steps; k += n) {
+            const char *kind = dlpi_step_kind(&l->steps[k]);
+            for (n = 1; k + n < l->n_steps && dlpi_step_kind(&l->steps[k + n]) == kind;) n++;
+            if (n > 1)
+                dlpi_what_add(text, size, "%" PRIu32 " %s%s", n, kind, kind[1] == 'e' ? "es" : "s");
+            else
+                dlpi_what_add(text, size, "%s", kind);
+        }
+        if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+    }
+    if (text[0] == 0) dlpi_what_add(text, size, "filter");
+    if (x->d.window > 0) dlpi_what_add(text, size, "window %" PRIu32, x->d.window);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .what = dlpi_expand_what,
     .expands = 1,
-    DLPI_OPS_OF_FOUND,
+    DLPI_OPS_OF_INPUTS,
+    .layout = dlpi_found_layout,
+    .blocks = dlpi_expand_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .private_words = "input tables",

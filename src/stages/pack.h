@@ -115,14 +115,14 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
     if (rc != DLP_OK) return rc;
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
     for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
+        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->in_bytes;
+    x->found.d.max_part_bytes = x->level->bytes;
     x->found.most_run = 1;
     dlpi_arrived_place(x);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
@@ -189,7 +189,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
         for (uint32_t i = 0; i < row->n; i++) {
             const dlpi_pack_segment *g = &row->at[i];
             uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.in_at[f] + g->first * k->unit[f],
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
                    (size_t)bytes);
             to += bytes;
         }
@@ -206,15 +206,15 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_expand_item fields;
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
+    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
         if (lengths[f] != lengths[0])
-            rc = dlpi_say(w, DLP_ERR_LENGTH,
-                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, lengths[f], k->x.in.at[0].name, lengths[0]);
+            rc = dlpi_say(
+                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,

@@ -468,7 +468,7 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
+    return dlpi_input_part(w, c, 0, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */

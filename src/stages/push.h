@@ -19,7 +19,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->in, x->in_at, &by, false);
+    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->level->fs, x->level->at, &by, false);
+    in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
 
@@ -33,7 +34,7 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
         dlpi_input_indices(cell)[n++] = a->records++;
         dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, x->in_bytes);
+        dlpi_bump(&w->block->bytes, x->level->bytes);
         if (n == cell->run || !x->input.reader->more(x->input.user)) break;
     }
     if (n == 0) return rc;

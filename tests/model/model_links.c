@@ -406,6 +406,7 @@ static void inputs_setup(void) {
     pipe_.workers = workers;
     pipe_.inputs = &pipe_.areas[DLPI_OWN(0, 0)];
     pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_CELLS)].count = cells();
+    pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_RECORDS)].count = cells();
     pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_RECORDS)].stride = sizeof(dlpi_input);
     pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_BITS)].offset =
         (uint64_t)((uint8_t *)w.region.bits - pipe_.region);

@@ -25,6 +25,7 @@ typedef struct config {
     int raises;          /* inputs that can't be read are errors, and can be in the next life */
     int least;           /* min_items is given */
     int set;             /* each epoch begins by set_epoch */
+    int stacked;         /* all ranks are tables, with more makers in a row than they need */
     int sharers, leaves; /* subscribers of SHARE_ONE; one of them leaves, with a batch */
     int events;          /* times that all ranks seek, or leave an epoch */
     uint32_t kill_every; /* calls of the makers' callback */
@@ -216,6 +217,8 @@ static int item_row_is(const dlp_batch *b, uint32_t r, const piece *p) {
     const order_plan *o = &now_.o;
     uint64_t random = drawn_of(b->epoch, (uint64_t)p->pass * o->inputs + p->input);
     if (o->kind == OF_PARTS) random = drawn_of(b->epoch, b->position + r);
+    if (o->kind == OF_PARTS && now_.stacked)
+        random = drawn_of(b->epoch, mixed((uint64_t)p->pass * o->inputs + p->input, p->first + 1));
     if (b->index[r] != p->input) return 0;
     if (!bad(p->input, p->first))
         return b->valid[r] == 1 && item_is(b, r, p->input, p->first, random);
@@ -460,6 +463,39 @@ static int keep_all(void *user, const dlp_item *it) {
     return 1;
 }
 
+/* Two of it leave an item as it was. */
+static int map_flip(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] ^= 0x5555;
+    return 0;
+}
+
+/* The same item again. */
+static int expand_again(void *user, dlp_expand *x) {
+    dlp_item *it = dlp_expand_add(x);
+    (void)user;
+    if (it == NULL) return dlp_fail(x->call, 6, "no room");
+    memcpy(it->data[0], x->item->data[0], 16);
+    memcpy(it->data[1], x->item->data[1], 4);
+    memcpy(it->data[2], x->item->data[2], 10);
+    it->length[2] = x->item->length[2];
+    return 0;
+}
+
+/* More makers in a row, behind which items are as they were. */
+static uint32_t table_stack(const config *c, dlp_node *to) {
+    const order_plan *o = &c->o;
+    uint32_t n = 0;
+    if (!c->stacked) return 0;
+    to[n++] = (dlp_node){.name = "flip", .verb = DLP_MAP, .map = {.item = map_flip}};
+    if (o->kind == OF_PARTS || !o->shuffle_items)
+        to[n++] = (dlp_node){
+            .name = "again", .verb = DLP_EXPAND, .expand = {.expand = expand_again, .max_out = 1}};
+    to[n++] = (dlp_node){.name = "flop", .verb = DLP_MAP, .map = {.item = map_flip}};
+    to[n++] = (dlp_node){.name = "last", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    return n;
+}
+
 /* The rows up to those that make items. Returns how many. */
 static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
     static const dlp_async by[KINDS] = {[OF_EXPAND] = {request, answer_inputs},
@@ -483,7 +519,7 @@ static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
                                       .user = o,
                                       .weights = o->weighed ? o->weight : NULL},
                              .workers = makers_desc(l)};
-        if (o->window > 0)
+        if (o->window > 0 && !c->stacked)
             to[n++] =
                 (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = o->window}};
     }
@@ -494,6 +530,7 @@ static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
                                    .fields = fetched_[o->kind],
                                    .n_fields = n_fetched_[o->kind]},
                          .workers = o->kind == OF_PARTS ? rows_desc(l) : makers_desc(l)};
+    if (o->kind == OF_PARTS && c->stacked) to[n - 1].workers = (dlp_workers_desc){.num_workers = 0};
     if (o->kind != OF_PARTS && l->reads > 0 && l->makers != DLP_NONE) {
         dlp_node *read = &to[n - 1];
         read->fetch.fetch = NULL;
@@ -508,7 +545,7 @@ static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
 static uint32_t table_makers(config *c, dlp_node *to) {
     order_plan *o = &c->o;
     uint32_t n = 0;
-    if (o->kind == OF_PARTS) return 0;
+    if (o->kind == OF_PARTS && !c->stacked) return 0;
     if (o->kind == OF_FILTER || o->seed % 3 == 0)
         to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
     if (o->kind == OF_EXPAND)
@@ -520,6 +557,7 @@ static uint32_t table_makers(config *c, dlp_node *to) {
                                         .n_fields = 3,
                                         .max_out = MOST_COUNT,
                                         .shuffle_items = o->shuffle_items}};
+    if (!packs(o)) n += table_stack(c, to + n);
     if (o->kind == OF_EXPAND && o->seed % 5 < 2)
         to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
     if (packs(o))
@@ -562,11 +600,12 @@ static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc des
                                 .map = {.item = map_item, .user = o},
                                 .workers = rows_desc(l)};
     if (c->guard && !c->guard_first) table_guard(c, l, &nodes[n++]);
-    nodes[n++] = (dlp_node){.name = "batch",
-                            .verb = DLP_BATCH,
-                            .batch = {.batch_size = o->batch,
-                                      .last = o->last,
-                                      .copy_workers = o->kind == OF_PARTS ? 0 : l->fetchers}};
+    nodes[n++] =
+        (dlp_node){.name = "batch",
+                   .verb = DLP_BATCH,
+                   .batch = {.batch_size = o->batch,
+                             .last = o->last,
+                             .copy_workers = o->kind == OF_PARTS && !c->stacked ? 0 : l->fetchers}};
     desc.seed = o->seed;
     desc.epochs = o->epochs;
     desc.set_epoch = c->set ? epoch_set : NULL;
@@ -584,7 +623,7 @@ static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc des
 static life wired(const config *c, const life *l, uint32_t rank) {
     life own = *l;
     uint64_t h = mixed(mixed(c->seed, rank), l->stop);
-    own.table = (int)(h >> 40 & 1);
+    own.table = c->stacked || (h >> 40 & 1);
     own.reads = h >> 41 & 1 ? 1 + (uint32_t)(h >> 44) % READS_MOST : 0;
     if (rank == 0 || h % 2) return own;
     own.prefetch = 1 + (int)(h >> 8 & 7);

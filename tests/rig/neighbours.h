@@ -120,6 +120,7 @@ static inline uint64_t id_of_index(uint64_t index) {
 
 static inline uint64_t id_of_item(const dlp_item *it) {
     if (it->part && has(FOUND)) return it->index * CELL + it->part->item;
+    if (it->part && has(PARTS)) return it->part->first + it->part->item;
     return it->index;
 }
 

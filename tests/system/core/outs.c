@@ -859,7 +859,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {.max_held = 3}},
         {"train", "", "outs are the last rows", {LIST(0), READ(1), BATCH, TRAIN, GPU}, {.seed = 0}},
         {"log", "", "unordered = 1", {LIST(0), READ(1), BATCH, TRAIN, LOG}, {.unordered = 1}},
-        {"",
+        {"read",
          "a second out",
          "open_end",
          {{.name = "items", .verb = DLP_LIST, .list = {.open_end = 1}}, READ(1), BATCH, TRAIN, LOG},

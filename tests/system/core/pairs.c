@@ -14,7 +14,7 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 66 };
+enum { MOST_REFUSED = 59 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number. */
@@ -23,20 +23,15 @@ static const struct {
     const char *node;
 } refused_[] = {
     {PARTS, FOUND, "found"},
-    {PARTS, FILTER, "filter"},
-    {PARTS, EXPAND, "expand"},
     {PARTS, PACK, "pack"},
     {PARTS, BUCKETS, "list"},
     {PARTS, MIX, "list"},
     {PARTS, ZIP, "zip"},
     {PARTS, PUSH, "parts"},
-    {FOUND, FILTER, "filter"},
-    {FOUND, EXPAND, "expand"},
     {FOUND, PACK, "pack"},
     {FOUND, BUCKETS, "list"},
     {FOUND, MIX, "list"},
     {FOUND, ZIP, "zip"},
-    {FOUND, CACHE, "found"},
     {FOUND, SPLIT, "found"},
     {FOUND, UNORDERED, "found"},
     {FOUND, PUSH, "found"},
@@ -44,7 +39,6 @@ static const struct {
     {FILTER, MIX, "filter"},
     {FILTER, ZIP, "filter"},
     {FILTER, SCRATCH, "scratch"},
-    {FILTER, CACHE, "filter"},
     {FILTER, SPLIT, "filter"},
     {FILTER, UNORDERED, "filter"},
     {FILTER, CLASSIC, "filter"},
@@ -53,7 +47,6 @@ static const struct {
     {EXPAND, MIX, "expand"},
     {EXPAND, ZIP, "expand"},
     {EXPAND, SCRATCH, "scratch"},
-    {EXPAND, CACHE, "expand"},
     {EXPAND, SPLIT, "expand"},
     {EXPAND, UNORDERED, "expand"},
     {EXPAND, CLASSIC, "expand"},
@@ -145,6 +138,8 @@ static void add_fetch(wiring *w, const char *name, const dlp_dataset *ds, uint32
                                    .in_flight = has(IN_FLIGHT) ? 3 : 0};
     node->workers = has_maker() ? w->expand.workers : w->fetch.workers;
     node->workers.dispatch = 0; /* the list says it */
+    if (has(PARTS) + has(FOUND) > 0 && (has_maker() || (has(FOUND) && has(CACHE))))
+        node->workers = (dlp_workers_desc){.num_workers = 0}; /* those of the load */
     if (has(SCRATCH)) node->queue.capacity = w->scratch.n_cells;
 }
 
@@ -301,8 +296,11 @@ static int is_refusal_wrong(const outcome *o, int a, int b) {
 }
 
 /* True if the direct program knows what the pair gives. Two sources of items in each other do not
-   go by the number of the input alone. */
-static int is_known(void) { return !has(FOUND) || !(has(PARTS) || has(EXPAND) || has(PACK)); }
+   go by the number of the input alone, and filters behind parts are asked for the part's number. */
+static int is_known(void) {
+    if (has(PARTS) && has_maker()) return 0;
+    return !has(FOUND) || !(has(PARTS) || has(EXPAND) || has(PACK));
+}
 
 /* Returns 1 if the pair is refused. */
 static int one(int a, int b) {

@@ -19,8 +19,8 @@
 static const char *const refused_[KINDS] = {
     [PARTS] = "found filter expand pack shuffled buckets mix push",
     [FOUND] = "filter expand pack shuffled buckets mix zip cache split unordered push",
-    [FILTER] = "pack buckets mix zip scratch cache split unordered in_flight push",
-    [EXPAND] = "pack buckets mix zip scratch cache split unordered in_flight push",
+    [FILTER] = "pack buckets mix zip scratch split unordered in_flight push",
+    [EXPAND] = "pack buckets mix zip scratch split unordered in_flight push",
     [PACK] = "buckets mix zip scratch cache split unordered in_flight push",
     [SHUFFLED] = "push",
     [BUCKETS] = "split push",

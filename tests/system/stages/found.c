@@ -853,7 +853,7 @@ static void desc__what_is_not_possible__refused(void) {
     found_rig r, x;
     found_init(&r, seen, 20, 9);
     x = r, x.d.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
-    x = r, x.d.cache.bytes = 1 << 20, refused(&x, "", "needs the number"); /* needs: cache */
+    x = r, x.d.cache.bytes = 1 << 20, refused(&x, "", "they share workers"); /* needs: cache */
     x = r, x.d.parts.streams = 3, refused(&x, "streams", "divided by streams");
     x = r, x.d.parts.streams = 2, x.d.sampler.world_size = 4;
     refused(&x, "streams", "divided by world_size");
