@@ -83,8 +83,8 @@ graph() {
     sed -n 's|, [1-9][0-9]* rows/s, checksum| |p' $dir/said
 }
 graph >$dir/whole
-[ "$(wc -l <$dir/whole)" -eq 7 ] || fail "graph says: $(cat $dir/said)"
-[ "$(grep -c '^---- ' $dir/said)" -eq 7 ] && [ "$(grep -c '^total  *= ' $dir/said)" -eq 7 ] ||
+[ "$(wc -l <$dir/whole)" -eq 9 ] || fail "graph says: $(cat $dir/said)"
+[ "$(grep -c '^---- ' $dir/said)" -eq 9 ] && [ "$(grep -c '^total  *= ' $dir/said)" -eq 9 ] ||
     fail "graph does not say all plans: $(cat $dir/said)"
 grep -q '^link read -> decode ' $dir/said || fail "graph has other links: $(cat $dir/said)"
 grep -q '^link read -> log ' $dir/said && grep -q '^shards: the log had [0-9]* batches' $dir/said ||
