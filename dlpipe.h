@@ -1863,8 +1863,9 @@ typedef struct dlp_source {
 } dlp_source;
 
 /* Free a source.
-   source: as its open call gave it, no copy. NULL is DLP_OK. Returns DLP_OK, or DLP_ERR_BUSY: a
-   worker of this process uses it. Close the pipe first. Any thread; does not wait. */
+   source: as its open call gave it, no copy. NULL is DLP_OK. Close all pipes of it first.
+   Returns DLP_OK, or DLP_ERR_BUSY: a worker of this process uses it. A worker that has not begun is
+   not seen. Any thread; does not wait. */
 DLPDEF int dlp_source_close(dlp_source *source);
 
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
@@ -2373,8 +2374,8 @@ typedef struct dlp_join_desc {
               last batch of an epoch may be among this: look at batch->epoch.
    Order      An out has its batches in their order, and each batch at most once. It may have a
               batch before the trainer has the batch. It gets no DLP_EPOCH_END; flags have
-              DLP_BATCH_LAST. What the trainer leaves by dlp_pipe_next_epoch, an out leaves, too,
-              if it has not taken it.
+              DLP_BATCH_LAST. If the trainer leaves an epoch by dlp_pipe_next_epoch, an out leaves
+              all of the epoch that it has not taken.
    Views      The batch belongs to several readers: read only.
    Threads    All calls of an out but dlp_out_find belong to one thread at a time.
    Close      dlp_pipe_stop and dlp_pipe_close wake a thread in dlp_out_next, which returns
@@ -15022,8 +15023,8 @@ static int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
 }
 
 /* Not waited for: what of batches [from, tail) is offered still lies in slots, maybe far behind
-   the ring. The oldest of them; or the oldest that is not ready. Returns its
-   number, or tail; s: its slot. */
+   the ring. The oldest of them; or the oldest that is not ready, or has failed: the consumer gets
+   none behind that one. Returns its number, or tail; s: its slot. */
 static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from, uint64_t tail,
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
@@ -15034,7 +15035,9 @@ static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from,
         if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
         if (at < from || at >= found) continue;
         if (!dlpi_offer_open(dlpi_offer_look(&c->released[k]), at)) continue; /* H4 <- H4 */
-        if (not_ready && dlpi_subscriber_is_ready(c, at, k)) continue;
+        if (not_ready && dlpi_subscriber_is_ready(c, at, k) &&
+            dlpi_first_look(&slot->failed) != 1) /* F1 <- F1 */
+            continue;
         found = at;
         *s = k;
     }
@@ -21590,7 +21593,8 @@ static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
                 "0 or 1 before a maker: one thread reads what is pushed");
     dlpi_within(p, "repeat", "epoch_end", p->repeat->epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
-    if (dlpi_is_shared(p)) dlpi_bad(p, "", "shm.share", "0 with a push", 1);
+    if (dlpi_is_shared(p) && strcmp(p->sharing->words, "shm.share") == 0)
+        dlpi_bad(p, "", "shm.share", "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 
@@ -27201,7 +27205,9 @@ static int dlpi_files_close(dlp_source *source) {
 }
 
 static const dlpi_files *dlpi_files_of(const dlp_source *source) {
-    return source->close == dlpi_files_close ? (const dlpi_files *)(const void *)source : NULL;
+    return source != NULL && source->close == dlpi_files_close
+               ? (const dlpi_files *)(const void *)source
+               : NULL;
 }
 
 static void dlpi_files_source(dlpi_files *f) {
@@ -28262,8 +28268,9 @@ DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_er
 }
 
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
-    return source->close == dlpi_tokens_close ? &((const dlpi_tokens *)(const void *)source)->info
-                                              : NULL;
+    return source != NULL && source->close == dlpi_tokens_close
+               ? &((const dlpi_tokens *)(const void *)source)->info
+               : NULL;
 }
 
 /* ---- documents ---- */
@@ -29129,8 +29136,9 @@ DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_er
 }
 
 DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *source) {
-    return source->close == dlpi_arrays_close ? &((const dlpi_arrays *)(const void *)source)->info
-                                              : NULL;
+    return source != NULL && source->close == dlpi_arrays_close
+               ? &((const dlpi_arrays *)(const void *)source)->info
+               : NULL;
 }
 
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
@@ -34766,14 +34774,15 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
     return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
 }
 
-/* These belong to a table: where stages are added one by one, their descs say them. */
+/* These belong to a table: a loader's own desc says them. */
 static int dlpi_run_check(dlp_pipe *p) {
     const char *field = dlpi_run_given(&p->d, true);
     if (field == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "%s of the pipe's desc is for dlp_pipe_open; set it in the desc of the "
-                       "sampler, repeat or the stage that has it",
-                       field);
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, "", field,
+        "%s of the pipe's desc is for dlp_pipe_open; set it in the loader's desc, or "
+        "fill a table (dlp_loader_nodes) and open that",
+        field);
 }
 
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
@@ -36608,13 +36617,18 @@ static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, c
     d->window = dlpi_window_after(t);
 }
 
-/* The stage that makes items. Its pack or last expand names it, else its first filter, or its load.
- */
+/* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    if (m->maker != NULL) return m->maker;
+    for (uint32_t i = 0; i < m->n; i++)
+        if (m->rows[i].verb == DLP_FILTER) return &m->rows[i];
+    return m->rows;
+}
+
+/* The stage that makes items. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = m->maker != NULL ? m->maker : m->rows;
+    const dlp_node *node = dlpi_makers_name(m);
     dlp_expand_desc d;
-    for (uint32_t i = 0; m->maker == NULL && i < m->n && node->verb != DLP_FILTER; i++)
-        if (m->rows[i].verb == DLP_FILTER) node = &m->rows[i];
     t->p->node = node->name;
     if (node->verb == DLP_PACK) {
         static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)};
@@ -36990,11 +37004,12 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     if (m.reads)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
-                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
-                           "reads at once",
-                           t->joins->name);
-    if (m.maker != NULL) node = m.maker;
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
+            "async, or a source that has it, is in a branch of \"%s\"; set fetch, and "
+            "in_flight for many reads at once",
+            t->joins->name);
+    node = dlpi_makers_name(&m);
     dlpi_makers_expand_desc(t, node, &m, &d);
     if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
     if (j->n == 0)

@@ -32,8 +32,8 @@
               last batch of an epoch may be among this: look at batch->epoch.
    Order      An out has its batches in their order, and each batch at most once. It may have a
               batch before the trainer has the batch. It gets no DLP_EPOCH_END; flags have
-              DLP_BATCH_LAST. What the trainer leaves by dlp_pipe_next_epoch, an out leaves, too,
-              if it has not taken it.
+              DLP_BATCH_LAST. If the trainer leaves an epoch by dlp_pipe_next_epoch, an out leaves
+              all of the epoch that it has not taken.
    Views      The batch belongs to several readers: read only.
    Threads    All calls of an out but dlp_out_find belong to one thread at a time.
    Close      dlp_pipe_stop and dlp_pipe_close wake a thread in dlp_out_next, which returns

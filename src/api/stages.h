@@ -112,8 +112,9 @@ typedef struct dlp_source {
 } dlp_source;
 
 /* Free a source.
-   source: as its open call gave it, no copy. NULL is DLP_OK. Returns DLP_OK, or DLP_ERR_BUSY: a
-   worker of this process uses it. Close the pipe first. Any thread; does not wait. */
+   source: as its open call gave it, no copy. NULL is DLP_OK. Close all pipes of it first.
+   Returns DLP_OK, or DLP_ERR_BUSY: a worker of this process uses it. A worker that has not begun is
+   not seen. Any thread; does not wait. */
 DLPDEF int dlp_source_close(dlp_source *source);
 
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed

@@ -174,11 +174,12 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     if (m.reads)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
-                           "async is set in a branch of \"%s\"; set fetch, and in_flight for many "
-                           "reads at once",
-                           t->joins->name);
-    if (m.maker != NULL) node = m.maker;
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
+            "async, or a source that has it, is in a branch of \"%s\"; set fetch, and "
+            "in_flight for many reads at once",
+            t->joins->name);
+    node = dlpi_makers_name(&m);
     dlpi_makers_expand_desc(t, node, &m, &d);
     if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
     if (j->n == 0)

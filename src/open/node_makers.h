@@ -385,13 +385,18 @@ static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, c
     d->window = dlpi_window_after(t);
 }
 
-/* The stage that makes items. Its pack or last expand names it, else its first filter, or its load.
- */
+/* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    if (m->maker != NULL) return m->maker;
+    for (uint32_t i = 0; i < m->n; i++)
+        if (m->rows[i].verb == DLP_FILTER) return &m->rows[i];
+    return m->rows;
+}
+
+/* The stage that makes items. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = m->maker != NULL ? m->maker : m->rows;
+    const dlp_node *node = dlpi_makers_name(m);
     dlp_expand_desc d;
-    for (uint32_t i = 0; m->maker == NULL && i < m->n && node->verb != DLP_FILTER; i++)
-        if (m->rows[i].verb == DLP_FILTER) node = &m->rows[i];
     t->p->node = node->name;
     if (node->verb == DLP_PACK) {                                        /* needs: pack */
         static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)}; /* needs: pack */

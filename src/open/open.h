@@ -50,14 +50,15 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
     return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
 }
 
-/* These belong to a table: where stages are added one by one, their descs say them. */
+/* These belong to a table: a loader's own desc says them. */
 static int dlpi_run_check(dlp_pipe *p) {
     const char *field = dlpi_run_given(&p->d, true);
     if (field == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "%s of the pipe's desc is for dlp_pipe_open; set it in the desc of the "
-                       "sampler, repeat or the stage that has it",
-                       field);
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, "", field,
+        "%s of the pipe's desc is for dlp_pipe_open; set it in the loader's desc, or "
+        "fill a table (dlp_loader_nodes) and open that",
+        field);
 }
 
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {

@@ -152,8 +152,8 @@ static int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
 }
 
 /* Not waited for: what of batches [from, tail) is offered still lies in slots, maybe far behind
-   the ring. The oldest of them; or the oldest that is not ready. Returns its
-   number, or tail; s: its slot. */
+   the ring. The oldest of them; or the oldest that is not ready, or has failed: the consumer gets
+   none behind that one. Returns its number, or tail; s: its slot. */
 static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from, uint64_t tail,
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
@@ -164,7 +164,9 @@ static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from,
         if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
         if (at < from || at >= found) continue;
         if (!dlpi_offer_open(dlpi_offer_look(&c->released[k]), at)) continue; /* H4 <- H4 */
-        if (not_ready && dlpi_subscriber_is_ready(c, at, k)) continue;
+        if (not_ready && dlpi_subscriber_is_ready(c, at, k) &&
+            dlpi_first_look(&slot->failed) != 1) /* F1 <- F1 */
+            continue;
         found = at;
         *s = k;
     }

@@ -536,6 +536,7 @@ DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_er
 }
 
 DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *source) {
-    return source->close == dlpi_arrays_close ? &((const dlpi_arrays *)(const void *)source)->info
-                                              : NULL;
+    return source != NULL && source->close == dlpi_arrays_close
+               ? &((const dlpi_arrays *)(const void *)source)->info
+               : NULL;
 }

@@ -806,7 +806,9 @@ static int dlpi_files_close(dlp_source *source) {
 }
 
 static const dlpi_files *dlpi_files_of(const dlp_source *source) {
-    return source->close == dlpi_files_close ? (const dlpi_files *)(const void *)source : NULL;
+    return source != NULL && source->close == dlpi_files_close
+               ? (const dlpi_files *)(const void *)source
+               : NULL;
 }
 
 static void dlpi_files_source(dlpi_files *f) {

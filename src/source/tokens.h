@@ -558,8 +558,9 @@ DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_er
 }
 
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
-    return source->close == dlpi_tokens_close ? &((const dlpi_tokens *)(const void *)source)->info
-                                              : NULL;
+    return source != NULL && source->close == dlpi_tokens_close
+               ? &((const dlpi_tokens *)(const void *)source)->info
+               : NULL;
 }
 
 /* ---- documents ---- */

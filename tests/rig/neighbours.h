@@ -442,7 +442,7 @@ static int set_push(wiring *w, dlp_error *err) {
     by.push = w->push;
     if ((rc = dlp_pusher_open(&pusher, &by, err)) != DLP_OK) return rc;
     for (uint64_t i = 0; i < ITEMS; i++) {
-        uint64_t x[CHUNK], raw[CHUNK], length[3] = {0};
+        uint64_t x[CHUNK > 8 ? CHUNK : 8], raw[CHUNK], length[3] = {0}; /* x: or 16 tokens */
         uint8_t bytes[8];
         float g[CHUNK];
         void *to[4] = {x, g, bytes, NULL};

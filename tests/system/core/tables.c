@@ -424,6 +424,7 @@ static void nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once
     if ((p = opened(rest, 5, NULL)) == NULL) return;
     CHECK(dlp_pipe_next(p, &b) == DLP_OK && b->n_fields == 1 &&
           ((const uint64_t *)b->fields[0].data)[3] == 9);
+    CHECK(dlp_pipe_release(p, b) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     dlp_mix_close(of);
 }

@@ -8,8 +8,11 @@
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside_push.h"
 #include "../../rig/keyed.h"
 #include "../../rig/reduce.h"
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
 #include <stdlib.h>
 #include <signal.h>
 #include <string.h>
@@ -52,6 +55,7 @@ typedef struct shared { /* of all processes */
 
 static shared *shared_;
 static pid_t caller_; /* never to be killed */
+static int forks_;    /* 0: an emulator or the thread sanitizer has threads of its own */
 
 static uint32_t pick(uint64_t *state, uint32_t n) {
     *state = mixed(*state, 1);
@@ -537,7 +541,7 @@ static void draw_life(uint64_t *s, life *l, int last) {
                 .copies = (int)pick(s, 3),
                 .prefetch = (int)pick(s, 5),
                 .seeks = pick(s, 4) == 0,
-                .processes = (now_.kill_every > 0 || pick(s, 5) == 0)};
+                .processes = (now_.kill_every > 0 || pick(s, 5) == 0) && forks_};
     if (l->workers == 0) l->workers = DLP_NONE, l->processes = 0;
     if (l->processes) l->copies = 0;
 }
@@ -713,7 +717,7 @@ static void rows__out_of_place__refused_by_name(void) {
                 t.row[4].workers.placement = DLP_PLACE_PROCESSES);
         REFUSED(DLP_ERR_ARG, "read1", "num_workers differs",
                 t.row[4].workers.num_workers = DLP_NONE);
-        REFUSED(DLP_ERR_ARG, "read1", "async is set in a branch",
+        REFUSED(DLP_ERR_ARG, "read1", "is in a branch of",
                 (t.row[4].fetch.fetch = NULL, t.row[4].fetch.async = &(dlp_async){.submit = NULL}));
         REFUSED(DLP_ERR_ARG, "both", "workers is set", t.row[5].workers.num_workers = 1);
         REFUSED(DLP_ERR_ARG, "read1", zip ? "a field of that name" : "fields differ",
@@ -811,7 +815,8 @@ static void cells__of_branches__as_large_as_each_needs(void) {
     t.row[2].expand.max_out = 200000; /* 40 to 64 bytes each */
     t.row[2].queue.capacity = 12;
     CHECK(dlp_nodes_plan(t.row, t.n, &t.d, &plan, &e) == DLP_OK);
-    CHECK(plan.total_bytes > 12 * UINT64_C(8000000) && plan.total_bytes < 12 * UINT64_C(13000000));
+    CHECK(plan.total_bytes > 12 * UINT64_C(8000000));
+    CHECK(inside_debug() || plan.total_bytes < 12 * UINT64_C(13000000)); /* there cells are alike */
 }
 
 /* A state has room for so many paths. */
@@ -825,8 +830,9 @@ static void streams__more_than_a_state_has_room_for__refused(void) {
 
 int main(int argc, char **argv) {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : 80;
+    const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
     caller_ = getpid();
+    forks_ = shm_missing() == NULL;
     shared_ =
         mmap(NULL, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared_ == MAP_FAILED) return 1;
