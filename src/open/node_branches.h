@@ -156,6 +156,14 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_work
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
+/* A state knows the data of a branch by the id of its source, too. The first list has that of the
+   first branch. */
+static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
+    const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
+    uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
+    if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
+}
+
 /* Take the rows of a branch, from its list on; t->at is the row behind the list. */
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
@@ -189,6 +197,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;

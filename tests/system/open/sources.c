@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Sources: one object for files, tokens and arrays. A loader and a table take it in one field, and
    give the same batches and states; what the source says cannot be said twice. */
 #define _GNU_SOURCE
@@ -13,6 +14,12 @@ enum { FILES, TOKENS, ARRAYS, KINDS, ROWS = 50, LENGTH = 7 };
 static const char *paths[ROWS];
 static const char *shards[2], *npy;
 static const dlp_field line = {.name = "line", .dtype = DLP_U8, .ndim = 1, .shape = {8}};
+
+static int no_line(void *user, dlp_item *it) {
+    (void)user;
+    memset(it->data[0], 0, 8);
+    return 0;
+}
 
 static void make_files(void) {
     static uint16_t tokens[400];
@@ -194,6 +201,36 @@ static void source__what_it_says__is_not_said_twice(void) {
 }
 
 /* A call that is about another kind of source has no answer. */
+/* A mix of two branches whose second one has a source with this id. */
+static int open_mix(dlp_pipe **p, uint64_t id, const dlp_state *resume, dlp_error *err) {
+    static dlp_dataset ds = {.n_items = 20, .fields = &line, .n_fields = 1};
+    dlp_source source = {.fetch = {.dataset = &ds}, .id = id};
+    const dlp_pipe_desc desc = {.seed = 1, .resume = resume};
+    const dlp_node nodes[] = {
+        {.name = "some", .verb = DLP_LIST, .list = {.n_items = 20}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = no_line, .fields = &line, .n_fields = 1}},
+        {.name = "more", .verb = DLP_LIST},
+        {.name = "source", .verb = DLP_FETCH, .fetch = {.source = &source}},
+        {.name = "both", .verb = DLP_MIX, .from = (const char *[]){"read", "source", NULL}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    ds.fetch = no_line;
+    return dlp_pipe_open(p, DLP_NODES(nodes), &desc, err);
+}
+
+static void source__of_a_later_branch__its_id_is_part_of_states(void) {
+    dlp_state state;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    CHECK(open_mix(&p, 7, NULL, &err) == DLP_OK && dlp_pipe_next(p, &b) == DLP_OK);
+    CHECK(dlp_pipe_state(p, b, &state) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(open_mix(&p, 8, &state, &err) == DLP_ERR_RESUME);
+    CHECK(open_mix(&p, 7, &state, &err) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+}
+
 static void source__of_another_kind__no_answer(void) {
     for (int kind = 0; kind < KINDS; kind++) {
         dlp_source *s = open_source(kind);
@@ -213,6 +250,7 @@ int main(void) {
     source__of_each_kind__same_by_loader_and_table();
     source__copy_that_fetches_one_by_one__same_rows();
     source__what_it_says__is_not_said_twice();
+    source__of_a_later_branch__its_id_is_part_of_states();
     source__of_another_kind__no_answer();
     for (int i = 0; i < ROWS; i++) free((void *)(uintptr_t)paths[i]);
     free((void *)(uintptr_t)shards[0]);
