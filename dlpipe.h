@@ -2499,7 +2499,6 @@ typedef struct dlp_part_desc {
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
-
 /* A file that is a part, or a range of one. */
 typedef struct dlp_part_file {
     const char *path;
@@ -14807,8 +14806,8 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
 }
 
 /* Offsets of the parts; returns the bytes of all. */
-static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
-                                  uint32_t slots) {
+static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
+                                         uint32_t slots) {
     const uint64_t line = DLPI_LINE;
     *h = (dlpi_share){.sleepers = {.shared = 1},
                       .mode = mode,
@@ -14846,7 +14845,7 @@ static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
 }
 
 /* Have those in the set, which the pipe waits for, given back batch b, in slot k? */
-static bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
+static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
     for (uint32_t i = 0; i < p->share->max_subscribers; i++)
         if (dlpi_share_has(p, waited, i, b) &&
             !dlpi_offer_over(&dlpi_share_released(p->share, i)[k], b)) /* H4 <- H4 */
@@ -14856,7 +14855,7 @@ static bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint6
 
 /* May slot k, which all others have given back, be used again? Nobody waits for the subscribers in
    the set. They lose what the slot has, but none of them does if one has taken it. */
-static bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
+static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1;
     if (b + 1 == 0 || late == 0) return true;
@@ -14933,7 +14932,7 @@ static void dlpi_subscriber_keep(dlpi_subscriber *c) {
     if (n < was) c->ops->wake(c);
 }
 
-static void dlpi_subscriber_leave(dlpi_subscriber *c) {
+static inline void dlpi_subscriber_leave(dlpi_subscriber *c) {
     dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
     c->ops->wake(c);
 }
@@ -15003,7 +15002,7 @@ static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
 }
 
 /* The batch at the cursor, for a subscriber that the pipe waits for. */
-static int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
+static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
         uint64_t tail = dlpi_credit_seen(&c->ctl->tail);           /* T1 <- T1 */
@@ -15054,7 +15053,7 @@ static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
 }
 
 /* Not waited for: the oldest batch that is there; of those that are ready the newest max_held. */
-static int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
+static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
         uint64_t tail = dlpi_credit_seen(&c->ctl->tail), from = c->cursor, b, ends; /* T1 <- T1 */
@@ -15118,7 +15117,7 @@ static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeou
 }
 
 /* The next batch, or wait for one. */
-static int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
+static inline int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     int rc;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = c->ops->next(c, out);
@@ -15131,7 +15130,7 @@ static int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout
     return rc;
 }
 
-static int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *batch) {
+static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *batch) {
     for (uint32_t i = 0; i < c->max_held; i++) {
         dlpi_loan *loan = &c->loans[i];
         if (batch != &loan->batch || !loan->used) continue;
@@ -23633,6 +23632,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
 
 /* The item that an expander has added last is complete, if there is one. */
 static inline void dlpi_making_pass(dlpi_making *m) {
+    /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed || m->wrong != 0) return;
     m->passed = m->made;
     if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
@@ -26005,24 +26005,41 @@ static uint64_t dlpi_layout_hash(void) {
 static uint64_t dlpi_view_hash(void) {
 #define DLPI_CTL(member) offsetof(dlpi_ctl, member)
 #define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
-    static const size_t at[] = {DLPI_CTL(tail),          DLPI_CTL(base),
-                                DLPI_CTL(delivered),     DLPI_CTL(held),
-                                DLPI_CTL(items),         DLPI_CTL(bytes),
-                                DLPI_CTL(wait_ns),       DLPI_CTL(step_ns),
-                                DLPI_CTL(first_ns),      DLPI_CTL(epoch),
-                                DLPI_CTL(started_ns),    DLPI_CTL(stop),
-                                DLPI_CTL(error_ready),   DLPI_CTL(error),
-                                DLPI_CTL(skips),         DLPI_CTL(skip_ring),
-                                DLPI_BLOCK(items),       DLPI_BLOCK(bytes),
-                                DLPI_BLOCK(busy_ns),     DLPI_BLOCK(cpu_ns),
-                                DLPI_BLOCK(current),     DLPI_BLOCK(since_ns),
-                                DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
-                                DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
-                                DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+    static const size_t at[] = {DLPI_CTL(tail),
+                                DLPI_CTL(base),
+                                DLPI_CTL(delivered),
+                                DLPI_CTL(held),
+                                DLPI_CTL(items),
+                                DLPI_CTL(bytes),
+                                DLPI_CTL(wait_ns),
+                                DLPI_CTL(step_ns),
+                                DLPI_CTL(first_ns),
+                                DLPI_CTL(epoch),
+                                DLPI_CTL(started_ns),
+                                DLPI_CTL(stop),
+                                DLPI_CTL(error_ready),
+                                DLPI_CTL(error),
+                                DLPI_CTL(skips),
+                                DLPI_CTL(skip_ring),
+                                DLPI_BLOCK(items),
+                                DLPI_BLOCK(bytes),
+                                DLPI_BLOCK(busy_ns),
+                                DLPI_BLOCK(cpu_ns),
+                                DLPI_BLOCK(current),
+                                DLPI_BLOCK(since_ns),
+                                DLPI_BLOCK(retried),
+                                DLPI_BLOCK(left_out),
+                                DLPI_BLOCK(trace_head),
+                                DLPI_BLOCK(state),
+                                DLPI_BLOCK(max_ns),
+                                DLPI_BLOCK(hist),
                                 DLPI_BLOCK(max_index),
-                                DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),       sizeof(dlp_error),
-                                sizeof(dlp_trace_event), DLPI_HIST,
+                                DLPI_BLOCK(pid),
+                                offsetof(dlpi_stage_words, ready),
+                                sizeof(dlpi_skip),
+                                sizeof(dlp_error),
+                                sizeof(dlp_trace_event),
+                                DLPI_HIST,
                                 DLPI_SKIP_RING};
 #undef DLPI_CTL
 #undef DLPI_BLOCK
@@ -37343,26 +37360,27 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
 #define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
+#define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
-    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS, NULL},
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES},
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS},
-    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
-    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
-    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
-    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},
-    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},
-    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS, NULL},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL},
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL},
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {
@@ -37430,7 +37448,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                          const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || p == NULL) return rc;
     rc = desc != NULL && desc->later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
     return dlpi_opened(out, p, rc, err);
 }

@@ -222,13 +222,14 @@ static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t n) {
 /* sum: of all bytes, or NULL. */
 static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_desc *desc,
                uint64_t *sum) {
+    static dlp_source one;
     dlp_source *files = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     dlp_error err;
     int code;
     if (dlp_files_open(&files, files_desc, &err) != DLP_OK) return say_error(&err);
-    dlp_source one = *files; /* one by one: the processor is what is short, not the disk */
+    one = *files; /* one by one: the processor is what is short, not the disk */
     one.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
     one.fetch.in_flight = 0;
     desc->source = &one;

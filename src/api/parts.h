@@ -82,7 +82,6 @@ typedef struct dlp_part_desc {
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
-
 /* A file that is a part, or a range of one. */
 typedef struct dlp_part_file {
     const char *path;

@@ -1,6 +1,7 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/branches */
+#include "inputs/dataset.h"
 #include "inputs/reads.h"
 #include "order/branches.h"
 /* ---------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 /* tests: system/core/tables, system/stages/stacks */
 #include "open/node_fetch.h"
 #include "open/expand.h"
+#include "open/open.h"
 #include "open/pack.h" /* needs: pack */
 #include "open/parts.h"
+#include "stages/push.h"
 /* ---- load, expand, filter, pack, window: items of unknown count ---- */
 
 /* A field of a row's desc that something else says: the pipe's desc, the list, the queue. */

@@ -63,8 +63,8 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
 }
 
 /* Offsets of the parts; returns the bytes of all. */
-static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
-                                  uint32_t slots) {
+static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
+                                         uint32_t slots) {
     const uint64_t line = DLPI_LINE;
     *h = (dlpi_share){.sleepers = {.shared = 1},
                       .mode = mode,
@@ -102,7 +102,7 @@ static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
 }
 
 /* Have those in the set, which the pipe waits for, given back batch b, in slot k? */
-static bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
+static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
     for (uint32_t i = 0; i < p->share->max_subscribers; i++)
         if (dlpi_share_has(p, waited, i, b) &&
             !dlpi_offer_over(&dlpi_share_released(p->share, i)[k], b)) /* H4 <- H4 */
@@ -112,7 +112,7 @@ static bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint6
 
 /* May slot k, which all others have given back, be used again? Nobody waits for the subscribers in
    the set. They lose what the slot has, but none of them does if one has taken it. */
-static bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
+static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1;
     if (b + 1 == 0 || late == 0) return true;

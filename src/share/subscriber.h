@@ -62,7 +62,7 @@ static void dlpi_subscriber_keep(dlpi_subscriber *c) {
     if (n < was) c->ops->wake(c);
 }
 
-static void dlpi_subscriber_leave(dlpi_subscriber *c) {
+static inline void dlpi_subscriber_leave(dlpi_subscriber *c) {
     dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
     c->ops->wake(c);
 }
@@ -132,7 +132,7 @@ static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
 }
 
 /* The batch at the cursor, for a subscriber that the pipe waits for. */
-static int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
+static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
         uint64_t tail = dlpi_credit_seen(&c->ctl->tail);           /* T1 <- T1 */
@@ -183,7 +183,7 @@ static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
 }
 
 /* Not waited for: the oldest batch that is there; of those that are ready the newest max_held. */
-static int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
+static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
         uint64_t tail = dlpi_credit_seen(&c->ctl->tail), from = c->cursor, b, ends; /* T1 <- T1 */
@@ -247,7 +247,7 @@ static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeou
 }
 
 /* The next batch, or wait for one. */
-static int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
+static inline int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     int rc;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = c->ops->next(c, out);
@@ -260,7 +260,7 @@ static int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout
     return rc;
 }
 
-static int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *batch) {
+static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *batch) {
     for (uint32_t i = 0; i < c->max_held; i++) {
         dlpi_loan *loan = &c->loans[i];
         if (batch != &loan->batch || !loan->used) continue;

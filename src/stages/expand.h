@@ -298,6 +298,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
 
 /* The item that an expander has added last is complete, if there is one. */
 static inline void dlpi_making_pass(dlpi_making *m) {
+    /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed || m->wrong != 0) return;
     m->passed = m->made;
     if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
