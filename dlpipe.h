@@ -158,7 +158,7 @@
      makers: load, expand, filter, pack: each input makes 0..k items, which lie in cells
      rows:   second fetches, maps, guards, a cache: they work on an item in its place in a batch
 
-   Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
+   Ready-made tables (topologies), and what they hold in memory, beside records that a plan tells:
 
      topology    rule                                  memory                          example
      economic    any worker takes the next items of    prefetch_factor + max_held      loader.c
@@ -393,13 +393,13 @@
      guard            -                          finds NaN and numbers out of range (>>guard)
      item_random      worker seeds               random bits of (seed, epoch, position) alone
      loader           DataLoader                 a desc and a call that open a whole pipe
-     pipe             DataLoader, its iterator   stages that are wired, and run
+     pipe             DataLoader, its iterator   a table of nodes that is open, and runs
      next, release    next(iter), del batch      lend a batch; give its memory back
      next_timeout     timeout                    next that waits so many ms at most
      unordered        in_order=False             batches come as they are complete
      consumer         the training loop          the thread that calls next and release
      stage            DataPipe, node             fetch, batch, transfer...: takes work, passes it on
-     topology         -                          a ready-made wiring (>>concepts)
+     topology         -                          a ready-made table (>>concepts)
      worker           worker                     a thread or process of a stage
      num_workers      num_workers                0: inline, in the consumer's next
      placement        multiprocessing_context    threads or processes (dlpipe_shm.h)
@@ -2618,7 +2618,7 @@ typedef struct dlp_split_desc {
     int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
                                   within_chunks, of each item */
     int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
-                                  of ranks only as dlp_chunks_open wires them. 1: what is left of
+                                  of ranks only with dlp_chunks_open. 1: what is left of
                                   an item is a shorter batch, or none; batch_size is at most
                                   chunk_rows */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
@@ -2762,7 +2762,8 @@ typedef struct dlp_chunks_desc {
                                   it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 
-/* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
+/* Fill the table of chunks (dlp_chunks_nodes), and open it: list -> load -> batch [-> transfer] ->
+   split.
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
    the consumer - allocates all there is.
@@ -8753,6 +8754,7 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
 /* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
     const char *words;         /* what the user has asked for by it */
+    bool programs;             /* the others are programs */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
@@ -21592,8 +21594,7 @@ static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
                 "0 or 1 before a maker: one thread reads what is pushed");
     dlpi_within(p, "repeat", "epoch_end", p->repeat->epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
-    if (dlpi_is_shared(p) && strcmp(p->sharing->words, "shm.share") == 0)
-        dlpi_bad(p, "", "shm.share", "0 with a push", 1);
+    if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 

@@ -783,7 +783,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
                                        .fields = &field, .n_fields = 1};
      dlp_s3_source_open(&source, &source_desc, &err);
      desc.source = source; // a loader's
-     ... the pipe, until it is closed; dlp_s3_source_close(source)
+     ... the pipe, until it is closed; dlp_source_close(source)
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
    that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
@@ -898,7 +898,8 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire.
+   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Other fields stay
+   as they are. source is borrowed until the pipe is closed.
 
      dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_loader_open(&pipe, &desc, &err)
 
@@ -919,7 +920,8 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
+   worker_*. Rows go straight into the chunk. Other fields of chunks stay as they are. source is
+   borrowed until the pipe is closed. With several fields, one's own load:
 
      static int load(void *user, dlp_chunk *chunk) { // desc.load, set after wire_chunks(images)
          int rc = dlp_s3_chunk_load(images, chunk);  // field 0

@@ -133,7 +133,8 @@ typedef struct dlp_chunks_desc {
                                   it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 
-/* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
+/* Fill the table of chunks (dlp_chunks_nodes), and open it: list -> load -> batch [-> transfer] ->
+   split.
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
    the consumer - allocates all there is.

@@ -12,7 +12,7 @@
                                        .fields = &field, .n_fields = 1};
      dlp_s3_source_open(&source, &source_desc, &err);
      desc.source = source; // a loader's
-     ... the pipe, until it is closed; dlp_s3_source_close(source)
+     ... the pipe, until it is closed; dlp_source_close(source)
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
    that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the

@@ -3,7 +3,8 @@
 #include "api/chunks.h"
 #include "api/s3_source.h"
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
+   worker_*. Rows go straight into the chunk. Other fields of chunks stay as they are. source is
+   borrowed until the pipe is closed. With several fields, one's own load:
 
      static int load(void *user, dlp_chunk *chunk) { // desc.load, set after wire_chunks(images)
          int rc = dlp_s3_chunk_load(images, chunk);  // field 0

@@ -4,7 +4,8 @@
 #include "api/s3_source.h"
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire.
+   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Other fields stay
+   as they are. source is borrowed until the pipe is closed.
 
      dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_loader_open(&pipe, &desc, &err)
 

@@ -23,7 +23,7 @@ typedef struct dlp_split_desc {
     int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
                                   within_chunks, of each item */
     int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
-                                  of ranks only as dlp_chunks_open wires them. 1: what is left of
+                                  of ranks only with dlp_chunks_open. 1: what is left of
                                   an item is a shorter batch, or none; batch_size is at most
                                   chunk_rows */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a

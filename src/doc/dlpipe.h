@@ -159,7 +159,7 @@
      makers: load, expand, filter, pack: each input makes 0..k items, which lie in cells
      rows:   second fetches, maps, guards, a cache: they work on an item in its place in a batch
 
-   Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
+   Ready-made tables (topologies), and what they hold in memory, beside records that a plan tells:
 
      topology    rule                                  memory                          example
      economic    any worker takes the next items of    prefetch_factor + max_held      loader.c

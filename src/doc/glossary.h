@@ -32,13 +32,13 @@
      guard            -                          finds NaN and numbers out of range (>>guard)
      item_random      worker seeds               random bits of (seed, epoch, position) alone
      loader           DataLoader                 a desc and a call that open a whole pipe
-     pipe             DataLoader, its iterator   stages that are wired, and run
+     pipe             DataLoader, its iterator   a table of nodes that is open, and runs
      next, release    next(iter), del batch      lend a batch; give its memory back
      next_timeout     timeout                    next that waits so many ms at most
      unordered        in_order=False             batches come as they are complete
      consumer         the training loop          the thread that calls next and release
      stage            DataPipe, node             fetch, batch, transfer...: takes work, passes it on
-     topology         -                          a ready-made wiring (>>concepts)
+     topology         -                          a ready-made table (>>concepts)
      worker           worker                     a thread or process of a stage
      num_workers      num_workers                0: inline, in the consumer's next
      placement        multiprocessing_context    threads or processes (dlpipe_shm.h)
