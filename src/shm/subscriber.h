@@ -186,6 +186,7 @@ static bool dlpi_share_is_over(dlp_pipe *p) {
 
 static const dlpi_sharing_ops dlpi_share_ops = {
     .words = "shm.share",
+    .programs = true,
     .keep = dlpi_share_keep,
     .over = dlpi_share_is_over,
     .may_schedule = dlpi_share_may_schedule,

@@ -275,6 +275,19 @@ static void not_waited_for__never_found__the_trainer_goes_on(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* Threads of n outs read beside the trainer. Each has or missed each batch, the last has all. */
+static void all_have_or_miss(dlp_pipe *p, reader *r, const char *const *names, int n) {
+    for (int i = 0; i < n; i++) begin(&r[i], p, names[i]);
+    train(p, 0, ALL);
+    is_at_its_end(p);
+    for (int i = 0; i < n; i++) {
+        ended(&r[i]);
+        CHECK(r[i].rc == DLP_END && r[i].n + r[i].missed == ALL && r[i].n > 0);
+    }
+    CHECK(r[n - 1].missed == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Slow threads: what they have and what they missed are all batches. */
 static void not_waited_for__slow_threads__have_or_miss_each_batch(int workers) {
     const dlp_node nodes[] = {LIST(0),
@@ -288,18 +301,7 @@ static void not_waited_for__slow_threads__have_or_miss_each_batch(int workers) {
     dlp_pipe *p = opened(nodes, 8, &three);
     reader r[4] = {{.pause_ns = 300000}, {.pause_ns = 1}, {.pause_ns = 500000}, {.pause_ns = 0}};
     if (p == NULL) return;
-    begin(&r[0], p, "newest");
-    begin(&r[1], p, "newest2");
-    begin(&r[2], p, "oldest");
-    begin(&r[3], p, "all");
-    train(p, 0, ALL);
-    is_at_its_end(p);
-    for (int i = 0; i < 4; i++) {
-        ended(&r[i]);
-        CHECK(r[i].rc == DLP_END && r[i].n + r[i].missed == ALL && r[i].n > 0);
-    }
-    CHECK(r[3].missed == 0);
-    CHECK(dlp_pipe_close(p) == DLP_OK);
+    all_have_or_miss(p, r, (const char *[]){"newest", "newest2", "oldest", "all"}, 4);
 }
 
 /* An out that leaves in the middle is waited for no more. */
@@ -477,6 +479,70 @@ static void item_fails__each_out__has_those_before_and_the_error(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* The trainer gets no batch behind one that failed, so an out that skips waits for none. */
+static void item_fails__an_out_that_skips__has_the_error(void) {
+    dlp_node nodes[] = {LIST(0), READ(2), BATCH, TRAIN,
+                        OUT("log", "batch", 1, DLP_FULL_KEEP_NEWEST)};
+    dlp_batch *b;
+    dlp_out *log;
+    dlp_pipe *p;
+    int rc;
+    nodes[1].fetch.fetch = fails_once;
+    if ((p = opened(nodes, 5, &three)) == NULL) return;
+    log = found(p, "log");
+    train(p, 0, 5);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
+    test_pause(50000000); /* batches behind it become ready */
+    while ((rc = dlp_out_next(log, &b, 2000)) == DLP_OK)
+        CHECK(b->sequence < 5 && dlp_out_release(log, b) == DLP_OK);
+    CHECK(rc == DLP_ERR_CALLBACK);
+    dlp_out_close(log);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static int keeps_even(void *user, const dlp_item *it) {
+    (void)user;
+    return *(const uint64_t *)it->data[0] % 2 == 0;
+}
+
+/* A push of 40 numbers, half of which are kept: each out has them. */
+static void push_with_a_filter__each_out__has_all_batches(void) {
+    static const dlp_field y = {.name = "y", .dtype = DLP_U64};
+    const dlp_push_desc desc = {.fields = &y, .n_fields = 1, .writers = 1};
+    dlp_node nodes[] = {{.name = "docs", .verb = DLP_PUSH},
+                        {.name = "even", .verb = DLP_FILTER, .filter = {.keep = keeps_even}},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 5}},
+                        TRAIN,
+                        OUT("log", "batch", 1, DLP_FULL_WAIT)};
+    dlp_error err = {.code = 0};
+    dlp_push *push = NULL;
+    dlp_pusher *by = NULL;
+    dlp_pipe *p;
+    dlp_out *log;
+    CHECK(dlp_push_open(&push, &desc, &err) == DLP_OK);
+    CHECK(dlp_pusher_open(&by, &(dlp_pusher_desc){.push = push}, &err) == DLP_OK);
+    for (uint64_t i = 0; i < 40; i++)
+        CHECK(dlp_pusher_push(by, (const void *const[]){&i}, 20000) == DLP_OK);
+    CHECK(dlp_pusher_end(by, 20000) == DLP_OK);
+    dlp_pusher_close(by);
+    nodes[0].push.source = push;
+    if ((p = opened(nodes, 5, NULL)) == NULL) return;
+    log = found(p, "log");
+    for (uint64_t k = 0; k < 4; k++) {
+        dlp_batch *mine, *its;
+        const uint64_t want[5] = {10 * k, 10 * k + 2, 10 * k + 4, 10 * k + 6, 10 * k + 8};
+        CHECK(dlp_pipe_next_timeout(p, &mine, 20000) == DLP_OK);
+        CHECK(dlp_out_next(log, &its, 20000) == DLP_OK);
+        CHECK(memcmp(mine->fields[0].data, want, sizeof want) == 0);
+        CHECK(memcmp(its->fields[0].data, want, sizeof want) == 0);
+        dlp_pipe_release(p, mine);
+        CHECK(dlp_out_release(log, its) == DLP_OK);
+    }
+    is_at_its_end(p);
+    dlp_out_close(log);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
+}
+
 /* ---- beside a transfer ---- */
 
 static uint64_t host_out_has; /* batches that the host out has taken so far */
@@ -562,17 +628,7 @@ static void host_outs__map_and_transfer__have_or_miss_each_batch(void) {
     dlp_pipe *p = opened(nodes, 9, &three);
     reader r[3] = {{.pause_ns = 300000}, {.pause_ns = 200000}, {.pause_ns = 0}};
     if (p == NULL) return;
-    begin(&r[0], p, "newest");
-    begin(&r[1], p, "oldest");
-    begin(&r[2], p, "all");
-    train(p, 0, ALL);
-    is_at_its_end(p);
-    for (int i = 0; i < 3; i++) {
-        ended(&r[i]);
-        CHECK(r[i].rc == DLP_END && r[i].n + r[i].missed == ALL && r[i].n > 0);
-    }
-    CHECK(r[2].missed == 0);
-    CHECK(dlp_pipe_close(p) == DLP_OK);
+    all_have_or_miss(p, r, (const char *[]){"newest", "oldest", "all"}, 3);
 }
 
 /* ---- close, and who comes last ---- */
@@ -939,6 +995,8 @@ int main(void) {
     set_epoch__an_out_is_behind__has_the_old_epoch();
     next_epoch__an_out_is_behind__goes_on_with_it();
     item_fails__each_out__has_those_before_and_the_error();
+    item_fails__an_out_that_skips__has_the_error();
+    push_with_a_filter__each_out__has_all_batches();
     host_out__beside_a_transfer__has_the_batch_while_it_is_copied(1);
     host_out__beside_a_transfer__has_the_batch_while_it_is_copied(0);
     host_outs__map_and_transfer__have_or_miss_each_batch();

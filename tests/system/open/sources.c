@@ -242,6 +242,8 @@ static void source__of_another_kind__no_answer(void) {
         CHECK(dlp_source_close(s) == DLP_OK);
     }
     CHECK(dlp_source_close(NULL) == DLP_OK);
+    CHECK(dlp_tokens_describe(NULL) == NULL && dlp_arrays_describe(NULL) == NULL);
+    CHECK(dlp_files_backend(NULL) == NULL && dlp_files_worker_bytes(NULL) == 0);
 }
 
 int main(void) {

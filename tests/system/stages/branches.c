@@ -738,6 +738,41 @@ static void rows__out_of_place__refused_by_name(void) {
     REFUSED(DLP_ERR_GRAPH, "list1", "only the first row", (t.row[5] = t.row[6], t.n--));
 }
 
+static int keep_wrong(void *user, const dlp_item *it) {
+    (void)user;
+    return dlp_fail(it->call, 5, "no");
+}
+
+static int no_field(void *user, dlp_item *it) {
+    (void)user;
+    memset(it->data[0], 0, 8);
+    return 0;
+}
+
+/* The makers of a branch are named as those of a table without branches: by the filter here. */
+static void filter__fails_in_a_branch__is_named(void) {
+    static const dlp_field y = {.name = "y", .dtype = DLP_U64};
+    const dlp_node nodes[] = {
+        {.name = "some", .verb = DLP_LIST, .list = {.n_items = 8}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = no_field, .fields = &y, .n_fields = 1}},
+        {.name = "good", .verb = DLP_FILTER, .filter = {.keep = keep_wrong}},
+        {.name = "more", .verb = DLP_LIST, .list = {.n_items = 8}},
+        {.name = "other",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = no_field, .fields = &y, .n_fields = 1}},
+        {.name = "both", .verb = DLP_MIX, .from = (const char *[]){"good", "other", NULL}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error e;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &e) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(strcmp(dlp_pipe_error(p)->stage, "good") == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* An input that can't be read fails the batch that lacks its row, whatever workers do, and the
    error names the node of the branch. */
 static void input__fails_in_a_branch__fails_the_batch_that_lacks_it(void) {
@@ -837,6 +872,7 @@ int main(int argc, char **argv) {
         mmap(NULL, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared_ == MAP_FAILED) return 1;
     rows__out_of_place__refused_by_name();
+    filter__fails_in_a_branch__is_named();
     input__fails_in_a_branch__fails_the_batch_that_lacks_it();
     cells__one_less_than_needed__refused();
     cells__of_branches__as_large_as_each_needs();
