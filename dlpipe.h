@@ -1850,6 +1850,9 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
+struct dlp_part_desc;
+struct dlp_chunks_desc;
+
 /* Where items come from: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
    objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
    and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
@@ -1860,6 +1863,10 @@ typedef struct dlp_source {
     uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
                              none */
     int (*close)(struct dlp_source *source); /* of dlp_source_close */
+    /* What the source says of its parts (.load = {.source}) and chunks (dlp_chunks_desc.source);
+       NULL: it has none. */
+    void (*parts)(const struct dlp_source *source, struct dlp_part_desc *parts);
+    void (*chunks)(const struct dlp_source *source, struct dlp_chunks_desc *chunks);
 } dlp_source;
 
 /* Free a source.
@@ -2497,6 +2504,10 @@ typedef struct dlp_part_desc {
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
+    const struct dlp_source *source; /* has the parts (objects: >>s3-parts); borrowed until close.
+                                It gives n_parts (0, or as many), manifest_id (0) and worker_*
+                                (NULL), and, where these are 0 or NULL, load with user,
+                                max_part_bytes, and count. NULL: load reads them */
 } dlp_part_desc;
 
 /* A file that is a part, or a range of one. */
@@ -2758,6 +2769,9 @@ typedef struct dlp_chunks_desc {
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    const struct dlp_source *source; /* has the rows (objects: >>s3-chunks); borrowed until close.
+                                  It gives n_items (0, or as many) and worker_* (NULL), and, where
+                                  it is NULL, load with user. NULL: load reads them */
     dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
                                   it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
@@ -4140,8 +4154,8 @@ enum {
 
 /* Which items a pipe reads, and in which order. */
 typedef struct dlp_node_list {
-    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch node
-                         says how many */
+    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch or
+                         load node says how many */
     int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says. With a
                          load node: of parts; load.shuffle_items says the order inside a part */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
@@ -36315,22 +36329,42 @@ static const dlpi_elsewhere dlpi_load_elsewhere[] = {
     DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
     DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
 
+/* What the source of a load row says of its parts. */
+static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+    const dlp_source *source = d->source;
+    if (source->parts == NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
+                           "the source of \"%s\" has no parts; set load.load, or give the source "
+                           "to a fetch node",
+                           node->name);
+    source->parts(source, d);
+    if (t->n_items != 0 && t->n_items != d->n_parts)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
+                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
+                           " parts; set 0, which takes that number",
+                           t->n_items, node->name, d->n_parts);
+    t->n_items = d->n_parts;
+    return DLP_OK;
+}
+
 /* The desc of a load row, with what other rows and the pipe's desc say. */
-static int dlpi_load_desc(const dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     *d = node->load;
     const int rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_load_elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
+    if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
     return DLP_OK;
 }
 
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     dlp_part_desc d;
-    const int rc = dlpi_load_desc(t, node, &d);
+    int rc = dlpi_load_desc(t, node, &d);
     if (rc != DLP_OK) return rc;
     d.queue_size = node->queue.capacity;
     d.workers = node->workers;
+    if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
     t->unknown = true;
@@ -36606,6 +36640,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
     if (m->push != NULL) rc = dlpi_makers_push(t, m);
     if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
+    if (rc == DLP_OK && m->load != NULL)
+        rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
     m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
@@ -36775,7 +36811,9 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     const dlpi_elsewhere *e = dlpi_load_elsewhere;
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
-    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0) return;
+    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0 &&
+        d->parts.source == NULL)
+        return;
     node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
     node->queue.capacity = d->parts.queue_size;
     node->load = d->parts;
@@ -37717,6 +37755,31 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
+/* Copy a desc, with what its source says of the rows. */
+static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
+    const dlp_source *source = desc->source;
+    dlp_workers_desc *w = &d->workers;
+    *d = *desc;
+    if (source == NULL) return DLP_OK;
+    if (source->chunks == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "source",
+                              "the source has no rows for chunks; set load, or use a loader");
+    if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "workers.worker_init",
+                              "the source has a worker_init; leave worker_init, worker_exit and "
+                              "worker_user NULL");
+    source->chunks(source, d);
+    w->worker_init = source->fetch.workers.worker_init;
+    w->worker_exit = source->fetch.workers.worker_exit;
+    w->worker_user = source->fetch.workers.worker_user;
+    w->tell = source->fetch.workers.tell;
+    if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
+                          "n_items is %" PRIu64 ", and the source has %" PRIu64
+                          " rows; set 0, which takes that number",
+                          desc->n_items, d->n_items);
+}
+
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
@@ -37923,11 +37986,13 @@ static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
 }
 
 DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_chunks_desc d;
     dlp_pipe *p = NULL;
     dlpi_choice choice = {0, ""};
     int rc = dlpi_open_args(to, to, "", desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &choice, to, err)) != DLP_OK) return rc;
-    rc = dlpi_chunks_begin(&p, desc, choice.preload, to, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_choose(&d, &choice, to, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, &d, choice.preload, to, err);
     if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
     dlp_pipe_close(p);
     return rc;
@@ -37935,18 +38000,20 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
 
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_nodes t;
+    dlp_chunks_desc d;
     dlp_pipe *p = NULL;
     dlpi_choice to = {0, ""};
     int rc = dlpi_open_args(out, out, "", desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &to, &t, err)) != DLP_OK) return rc;
-    rc = dlpi_chunks_begin(&p, desc, to.preload, &t, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_choose(&d, &to, &t, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, &d, to.preload, &t, err);
     if (rc == DLP_OK) rc = dlpi_table_add(p, t.nodes, t.n, &t.pipe);
     if (rc == DLP_OK) {
         ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
-            desc->preload == DLP_PRELOAD_AUTO;
+            d.preload == DLP_PRELOAD_AUTO;
         rc = dlp_pipe_start(p);
     }
-    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
+    if (rc == DLP_OK && d.preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
     return dlpi_opened(out, p, rc, err);
 }
 

@@ -30,6 +30,8 @@
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
+   >>s3-parts       OBJECTS AS PARTS
+   >>s3-chunks      OBJECTS AS CHUNKS
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
    >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
@@ -896,46 +898,47 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
    are not in the pipe's plan. Any thread. */
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);
 
-/* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
-   n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Other fields stay
-   as they are. source is borrowed until the pipe is closed.
+/* ---------------------------------------------------------------------------------------------
+   >>s3-parts   OBJECTS AS PARTS
+   Entry i of the source's manifest is part i. A load reads it straight into the part's cell:
 
-     dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_loader_open(&pipe, &desc, &err)
+     {.name = "shards", .verb = DLP_LOAD, .load = {.source = source, .shuffle_items = 1}}, // or
+     desc.parts.source = source; // of a loader
 
-   With a cache of the objects in a directory, or parts read in other ways, a load of one's own:
+   Counts of items come from the manifest, unless items, count or max_items is set. max_part_bytes,
+   where it is 0, is the longest entry's. With a cache of the objects in a directory, or parts read
+   in other ways, a load of one's own; the workers have the source's connections all the same:
 
      dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
                              .download = dlp_s3_part_download, .user = source};
-     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // after wire_parts
+     .load = {.source = source, .load = dlp_part_files_load, .user = &files}
      ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
-DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts);
 
-/* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
+/* The load that the source gives: user is the source. In load only; as dlp_part_files_load. */
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 
 /* As dlp_part_files.download, with the source as user: entry part->index becomes the file. Workers
-   as wire_parts sets them (load and user then set again) have one dlp_s3_io for all their
-   downloads; without them each has its own. */
+   of a load whose source this is have one dlp_s3_io for all their downloads; without the source
+   each download has its own. */
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
-/* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Other fields of chunks stay as they are. source is
-   borrowed until the pipe is closed. With several fields, one's own load:
+/* ---------------------------------------------------------------------------------------------
+   >>s3-chunks  OBJECTS AS CHUNKS
+   A source whose desc has row_bytes has the rows of chunks, which go straight into the chunk:
 
-     static int load(void *user, dlp_chunk *chunk) { // desc.load, set after wire_chunks(images)
-         int rc = dlp_s3_chunk_load(images, chunk);  // field 0
+     dlp_chunks_desc desc = {.source = source, .fields = &pixels, .n_fields = 1, ...};
+
+   With several fields, one's own load. The workers have the connections of desc.source:
+
+     static int load(void *user, dlp_chunk *chunk) {
+         int rc = dlp_s3_chunk_read(images, chunk, 0);
          return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
      }
-     dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
-DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks);
-
-/* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
-DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
+     desc.source = images; desc.load = load; */
 
 /* Read the rows of one field of a chunk, for a load of one's own, where several fields each have a
-   source. All have the client of the one that wire_chunks was told; its worker_init is what makes
-   them connections. Returns 0, or failure, with words. In load only. */
+   source. All have the client of desc.source, whose workers have the connections. Returns 0, or
+   failure, with words. In load only. */
 DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t field);
 
 #endif /* DLPIPE_H */
@@ -12720,149 +12723,6 @@ static int dlpi_src_reap_items(void *user, void *worker_state, dlp_item **done, 
     return dlpi_src_hand_back(w, done, code, max);
 }
 
-/* ---- open, wire, close ---- */
-
-/* The first thing that is wrong with a desc, or NULL. */
-static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
-    if (d->s3 == NULL) return "s3: required";
-    if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
-        return "bucket: 1 to 255 bytes";
-    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
-    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
-    if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
-    if (d->max_bytes != 0 && (d->direct || !d->decode))
-        return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
-    if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
-    if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
-    if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)
-        return "fields[0]: a dtype of 8 to 64 bits, a shape of 1 and more";
-    return NULL;
-}
-
-static void dlpi_src_lengths(dlpi_s3_source *s) {
-    const dlp_s3_manifest *m = s->d.manifest;
-    s->known = true;
-    for (uint64_t i = 0; i < m->n; i++) {
-        uint64_t bytes = dlpi_src_bytes(m->length[i]);
-        if (bytes > s->longest) s->longest = bytes;
-        s->known = s->known && m->length[i] > 0;
-    }
-}
-
-/* What is wrong with the room for items, or NULL. */
-static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
-    const dlp_field *field = s->d.fields;
-    if (field == NULL) return NULL;
-    s->d.direct = s->d.direct || s->d.decode == NULL;
-    if (s->d.direct) {
-        s->ragged = field->ragged != 0;
-        s->capacity = dlpi_files_field_bytes(field);
-        s->unit = s->ragged ? s->capacity / (uint64_t)field->shape[0] : s->capacity;
-        return NULL;
-    }
-    s->capacity = s->d.max_bytes ? s->d.max_bytes : s->known ? s->longest : 0;
-    return s->capacity ? NULL : "max_bytes: required, as not all lengths are known";
-}
-
-/* Count the rows of all entries. What is wrong with them, or NULL. */
-static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
-    const dlp_s3_manifest *m = s->d.manifest;
-    uint64_t rows = 0;
-    if (s->d.row_bytes == 0) return NULL;
-    if (!s->known) return "row_bytes: wants the length of every entry";
-    s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
-    if (s->first_row == NULL) return "no memory";
-    for (uint64_t i = 0; i < m->n; i++) {
-        uint64_t bytes = dlpi_src_bytes(m->length[i]);
-        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
-        s->first_row[i] = rows;
-        rows += bytes / s->d.row_bytes;
-    }
-    s->first_row[m->n] = rows;
-    return NULL;
-}
-
-/* tell: that the server is away. */
-static int dlpi_src_tell(void *user, char *buf, size_t size) {
-    const dlpi_s3_source *s = (const dlpi_s3_source *)user;
-    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
-    const char *field;
-    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
-    if (away_ns < DLPI_S3_AWAY_NS) return 0;
-    return snprintf(buf, size,
-                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to %s (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
-}
-
-static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
-    workers->worker_init = dlpi_src_worker_init;
-    workers->worker_exit = dlpi_src_worker_exit;
-    workers->worker_user = s;
-    workers->tell = dlpi_src_tell;
-}
-
-static int dlpi_src_close(dlp_source *source) {
-    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
-    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
-    free(s->first_row);
-    free(s);
-    return DLP_OK;
-}
-
-static void dlpi_src_source(dlpi_s3_source *s) {
-    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
-                               .fields = s->d.fields,
-                               .n_fields = s->d.n_fields,
-                               .writes_all_bytes =
-                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
-                               .fetch = dlpi_src_fetch,
-                               .user = s};
-    s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
-                                       .fetcher = DLP_FETCH_ASYNC,
-                                       .async = {dlpi_src_submit_item, dlpi_src_reap_items},
-                                       .in_flight = s->d.in_flight},
-                             .close = dlpi_src_close};
-    dlpi_src_wire_workers(s, &s->source.fetch.workers);
-}
-
-DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err) {
-    const char *wrong;
-    dlpi_s3_source *s;
-    if (err) memset(err, 0, sizeof *err);
-    if (out == NULL || desc == NULL)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
-    wrong = dlpi_src_source_wrong(desc);
-    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
-    wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
-    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
-    s = calloc(1, sizeof *s);
-    if (s == NULL) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for the source");
-    s->d = *desc;
-    dlpi_copy_text(s->bucket, sizeof s->bucket, desc->bucket);
-    s->d.in_flight = desc->in_flight ? desc->in_flight : 16;
-    s->d.gap_bytes = desc->gap_bytes ? desc->gap_bytes : 64 << 10;
-    s->d.joint_bytes = desc->joint_bytes ? desc->joint_bytes : 8 << 20;
-    dlpi_src_lengths(s);
-    wrong = dlpi_src_room_wrong(s);
-    if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
-    if (wrong == NULL) {
-        dlpi_src_source(s);
-        *out = &s->source;
-        return DLP_OK;
-    }
-    free(s->first_row);
-    free(s);
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
-}
-
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
-    const dlpi_s3_source *s = (const dlpi_s3_source *)(const void *)source;
-    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
-    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
-    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
-}
-
 /* ---- parts ---- */
 
 static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
@@ -12910,7 +12770,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want the workers that dlp_s3_source_wire_parts sets");
+                        "parts out of objects want load.source, whose workers have connections");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;
@@ -12987,15 +12847,17 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts) {
-    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+/* dlp_source.parts. */
+static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
-    if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
-    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
     parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
-    parts->load = dlp_s3_part_load;
-    parts->user = s;
-    dlpi_src_wire_workers(s, &parts->workers);
+    if (parts->items == NULL && parts->max_items == 0) parts->count = dlpi_src_part_count;
+    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
+    if (parts->load == NULL) {
+        parts->load = dlp_s3_part_load;
+        parts->user = s;
+    }
 }
 
 /* ---- chunks ---- */
@@ -13186,8 +13048,7 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     int rc;
     if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
-                        "chunks out of objects want the workers that "
-                        "dlp_s3_source_wire_chunks sets");
+                        "chunks out of objects want chunks.source, whose workers have connections");
     if (field >= chunk->n_fields || source->first_row == NULL)
         return dlp_fail(chunk->call, 0, "there is no such field, or the source has no row_bytes");
     f = &chunk->call->w->p->items.at[field];
@@ -13206,16 +13067,164 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     return rc;
 }
 
-DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
+/* dlp_chunk_fn. */
+static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks) {
-    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+/* dlp_source.chunks. */
+static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
-    chunks->load = dlp_s3_chunk_load;
-    chunks->user = s;
-    dlpi_src_wire_workers(s, &chunks->workers);
+    if (chunks->load == NULL) {
+        chunks->load = dlpi_src_chunk_load;
+        chunks->user = s;
+    }
+}
+
+/* ---- open, wire, close ---- */
+
+/* The first thing that is wrong with a desc, or NULL. */
+static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
+    if (d->s3 == NULL) return "s3: required";
+    if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
+        return "bucket: 1 to 255 bytes";
+    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
+    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
+    if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
+    if (d->max_bytes != 0 && (d->direct || !d->decode))
+        return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
+    if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
+    if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
+    if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)
+        return "fields[0]: a dtype of 8 to 64 bits, a shape of 1 and more";
+    return NULL;
+}
+
+static void dlpi_src_lengths(dlpi_s3_source *s) {
+    const dlp_s3_manifest *m = s->d.manifest;
+    s->known = true;
+    for (uint64_t i = 0; i < m->n; i++) {
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes > s->longest) s->longest = bytes;
+        s->known = s->known && m->length[i] > 0;
+    }
+}
+
+/* What is wrong with the room for items, or NULL. */
+static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
+    const dlp_field *field = s->d.fields;
+    if (field == NULL) return NULL;
+    s->d.direct = s->d.direct || s->d.decode == NULL;
+    if (s->d.direct) {
+        s->ragged = field->ragged != 0;
+        s->capacity = dlpi_files_field_bytes(field);
+        s->unit = s->ragged ? s->capacity / (uint64_t)field->shape[0] : s->capacity;
+        return NULL;
+    }
+    s->capacity = s->d.max_bytes ? s->d.max_bytes : s->known ? s->longest : 0;
+    return s->capacity ? NULL : "max_bytes: required, as not all lengths are known";
+}
+
+/* Count the rows of all entries. What is wrong with them, or NULL. */
+static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
+    const dlp_s3_manifest *m = s->d.manifest;
+    uint64_t rows = 0;
+    if (s->d.row_bytes == 0) return NULL;
+    if (!s->known) return "row_bytes: wants the length of every entry";
+    s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
+    if (s->first_row == NULL) return "no memory";
+    for (uint64_t i = 0; i < m->n; i++) {
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        s->first_row[i] = rows;
+        rows += bytes / s->d.row_bytes;
+    }
+    s->first_row[m->n] = rows;
+    return NULL;
+}
+
+/* tell: that the server is away. */
+static int dlpi_src_tell(void *user, char *buf, size_t size) {
+    const dlpi_s3_source *s = (const dlpi_s3_source *)user;
+    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
+    if (away_ns < DLPI_S3_AWAY_NS) return 0;
+    return snprintf(buf, size,
+                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
+}
+
+static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
+    workers->worker_init = dlpi_src_worker_init;
+    workers->worker_exit = dlpi_src_worker_exit;
+    workers->worker_user = s;
+    workers->tell = dlpi_src_tell;
+}
+
+static int dlpi_src_close(dlp_source *source) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
+    free(s->first_row);
+    free(s);
+    return DLP_OK;
+}
+
+static void dlpi_src_source(dlpi_s3_source *s) {
+    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
+                               .fields = s->d.fields,
+                               .n_fields = s->d.n_fields,
+                               .writes_all_bytes =
+                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
+                               .fetch = dlpi_src_fetch,
+                               .user = s};
+    s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
+                                       .fetcher = DLP_FETCH_ASYNC,
+                                       .async = {dlpi_src_submit_item, dlpi_src_reap_items},
+                                       .in_flight = s->d.in_flight},
+                             .parts = dlpi_src_parts,
+                             .chunks = dlpi_src_chunks,
+                             .close = dlpi_src_close};
+    dlpi_src_wire_workers(s, &s->source.fetch.workers);
+}
+
+DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err) {
+    const char *wrong;
+    dlpi_s3_source *s;
+    if (err) memset(err, 0, sizeof *err);
+    if (out == NULL || desc == NULL)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
+    wrong = dlpi_src_source_wrong(desc);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+    wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
+    s = calloc(1, sizeof *s);
+    if (s == NULL) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for the source");
+    s->d = *desc;
+    dlpi_copy_text(s->bucket, sizeof s->bucket, desc->bucket);
+    s->d.in_flight = desc->in_flight ? desc->in_flight : 16;
+    s->d.gap_bytes = desc->gap_bytes ? desc->gap_bytes : 64 << 10;
+    s->d.joint_bytes = desc->joint_bytes ? desc->joint_bytes : 8 << 20;
+    dlpi_src_lengths(s);
+    wrong = dlpi_src_room_wrong(s);
+    if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
+    if (wrong == NULL) {
+        dlpi_src_source(s);
+        *out = &s->source;
+        return DLP_OK;
+    }
+    free(s->first_row);
+    free(s);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+}
+
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
+    const dlpi_s3_source *s = (const dlpi_s3_source *)(const void *)source;
+    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
+    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
+    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
 }
 
 #endif /* DLPIPE_IMPLEMENTATION_DONE */

@@ -129,6 +129,9 @@ typedef struct dlp_chunks_desc {
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    const struct dlp_source *source; /* has the rows (objects: >>s3-chunks); borrowed until close.
+                                  It gives n_items (0, or as many) and worker_* (NULL), and, where
+                                  it is NULL, load with user. NULL: load reads them */
     dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
                                   it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;

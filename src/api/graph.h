@@ -138,8 +138,8 @@ enum {
 
 /* Which items a pipe reads, and in which order. */
 typedef struct dlp_node_list {
-    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch node
-                         says how many */
+    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch or
+                         load node says how many */
     int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says. With a
                          load node: of parts; load.shuffle_items says the order inside a part */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */

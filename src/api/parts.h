@@ -80,6 +80,10 @@ typedef struct dlp_part_desc {
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
+    const struct dlp_source *source; /* has the parts (objects: >>s3-parts); borrowed until close.
+                                It gives n_parts (0, or as many), manifest_id (0) and worker_*
+                                (NULL), and, where these are 0 or NULL, load with user,
+                                max_part_bytes, and count. NULL: load reads them */
 } dlp_part_desc;
 
 /* A file that is a part, or a range of one. */

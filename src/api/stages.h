@@ -99,6 +99,9 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
+struct dlp_part_desc;
+struct dlp_chunks_desc;
+
 /* Where items come from: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
    objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
    and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
@@ -109,6 +112,10 @@ typedef struct dlp_source {
     uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
                              none */
     int (*close)(struct dlp_source *source); /* of dlp_source_close */
+    /* What the source says of its parts (.load = {.source}) and chunks (dlp_chunks_desc.source);
+       NULL: it has none. */
+    void (*parts)(const struct dlp_source *source, struct dlp_part_desc *parts);
+    void (*chunks)(const struct dlp_source *source, struct dlp_chunks_desc *chunks);
 } dlp_source;
 
 /* Free a source.

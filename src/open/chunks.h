@@ -24,6 +24,31 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
+/* Copy a desc, with what its source says of the rows. */
+static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
+    const dlp_source *source = desc->source;
+    dlp_workers_desc *w = &d->workers;
+    *d = *desc;
+    if (source == NULL) return DLP_OK;
+    if (source->chunks == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "source",
+                              "the source has no rows for chunks; set load, or use a loader");
+    if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "workers.worker_init",
+                              "the source has a worker_init; leave worker_init, worker_exit and "
+                              "worker_user NULL");
+    source->chunks(source, d);
+    w->worker_init = source->fetch.workers.worker_init;
+    w->worker_exit = source->fetch.workers.worker_exit;
+    w->worker_user = source->fetch.workers.worker_user;
+    w->tell = source->fetch.workers.tell;
+    if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
+                          "n_items is %" PRIu64 ", and the source has %" PRIu64
+                          " rows; set 0, which takes that number",
+                          desc->n_items, d->n_items);
+}
+
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
@@ -230,11 +255,13 @@ static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
 }
 
 DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_chunks_desc d;
     dlp_pipe *p = NULL;
     dlpi_choice choice = {0, ""};
     int rc = dlpi_open_args(to, to, "", desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &choice, to, err)) != DLP_OK) return rc;
-    rc = dlpi_chunks_begin(&p, desc, choice.preload, to, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_choose(&d, &choice, to, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, &d, choice.preload, to, err);
     if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
     dlp_pipe_close(p);
     return rc;
@@ -242,18 +269,20 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
 
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_nodes t;
+    dlp_chunks_desc d;
     dlp_pipe *p = NULL;
     dlpi_choice to = {0, ""};
     int rc = dlpi_open_args(out, out, "", desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_choose(desc, &to, &t, err)) != DLP_OK) return rc;
-    rc = dlpi_chunks_begin(&p, desc, to.preload, &t, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_choose(&d, &to, &t, err)) != DLP_OK) return rc;
+    rc = dlpi_chunks_begin(&p, &d, to.preload, &t, err);
     if (rc == DLP_OK) rc = dlpi_table_add(p, t.nodes, t.n, &t.pipe);
     if (rc == DLP_OK) {
         ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
-            desc->preload == DLP_PRELOAD_AUTO;
+            d.preload == DLP_PRELOAD_AUTO;
         rc = dlp_pipe_start(p);
     }
-    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
+    if (rc == DLP_OK && d.preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
     return dlpi_opened(out, p, rc, err);
 }
 

@@ -67,22 +67,42 @@ static const dlpi_elsewhere dlpi_load_elsewhere[] = {
     DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
     DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
 
+/* What the source of a load row says of its parts. */
+static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+    const dlp_source *source = d->source;
+    if (source->parts == NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
+                           "the source of \"%s\" has no parts; set load.load, or give the source "
+                           "to a fetch node",
+                           node->name);
+    source->parts(source, d);
+    if (t->n_items != 0 && t->n_items != d->n_parts)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
+                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
+                           " parts; set 0, which takes that number",
+                           t->n_items, node->name, d->n_parts);
+    t->n_items = d->n_parts;
+    return DLP_OK;
+}
+
 /* The desc of a load row, with what other rows and the pipe's desc say. */
-static int dlpi_load_desc(const dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     *d = node->load;
     const int rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_load_elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
+    if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
     return DLP_OK;
 }
 
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     dlp_part_desc d;
-    const int rc = dlpi_load_desc(t, node, &d);
+    int rc = dlpi_load_desc(t, node, &d);
     if (rc != DLP_OK) return rc;
     d.queue_size = node->queue.capacity;
     d.workers = node->workers;
+    if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
     t->unknown = true;
@@ -358,6 +378,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
     if (m->push != NULL) rc = dlpi_makers_push(t, m);
     if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
+    if (rc == DLP_OK && m->load != NULL)
+        rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
     m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
@@ -527,7 +549,9 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     const dlpi_elsewhere *e = dlpi_load_elsewhere;
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
-    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0) return;
+    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0 &&
+        d->parts.source == NULL)
+        return;
     node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
     node->queue.capacity = d->parts.queue_size;
     node->load = d->parts;

@@ -3,7 +3,8 @@
 /* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "api/s3_source_chunks.h"
 #include "stages/split.h"
-#include "s3/source_open.h"
+#include "s3/source.h"
+#include "s3/manifest.h"
 /* ---- chunks ---- */
 
 /* The rows of a chunk that are still to be asked for, in the order of the dataset. */
@@ -192,8 +193,7 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     int rc;
     if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
-                        "chunks out of objects want the workers that "
-                        "dlp_s3_source_wire_chunks sets");
+                        "chunks out of objects want chunks.source, whose workers have connections");
     if (field >= chunk->n_fields || source->first_row == NULL)
         return dlp_fail(chunk->call, 0, "there is no such field, or the source has no row_bytes");
     f = &chunk->call->w->p->items.at[field];
@@ -212,14 +212,17 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     return rc;
 }
 
-DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
+/* dlp_chunk_fn. */
+static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-DLPDEF void dlp_s3_source_wire_chunks(dlp_source *source, dlp_chunks_desc *chunks) {
-    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+/* dlp_source.chunks. */
+static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
-    chunks->load = dlp_s3_chunk_load;
-    chunks->user = s;
-    dlpi_src_wire_workers(s, &chunks->workers);
+    if (chunks->load == NULL) {
+        chunks->load = dlpi_src_chunk_load;
+        chunks->user = s;
+    }
 }

@@ -3,6 +3,8 @@
 #include "source/files.h"
 #include "s3/manifest.h"
 #include "s3/source.h"
+#include "s3/source_chunks.h" /* needs: split */
+#include "s3/source_parts.h"  /* needs: parts */
 /* ---- open, wire, close ---- */
 
 /* The first thing that is wrong with a desc, or NULL. */
@@ -105,6 +107,8 @@ static void dlpi_src_source(dlpi_s3_source *s) {
                                        .fetcher = DLP_FETCH_ASYNC,
                                        .async = {dlpi_src_submit_item, dlpi_src_reap_items},
                                        .in_flight = s->d.in_flight},
+                             .parts = dlpi_src_parts,   /* needs: parts */
+                             .chunks = dlpi_src_chunks, /* needs: split */
                              .close = dlpi_src_close};
     dlpi_src_wire_workers(s, &s->source.fetch.workers);
 }

@@ -2,7 +2,8 @@
 #pragma once
 /* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "api/s3_source_parts.h"
-#include "s3/source_open.h"
+#include "s3/source.h"
+#include "s3/manifest.h"
 /* ---- parts ---- */
 
 static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
@@ -50,7 +51,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want the workers that dlp_s3_source_wire_parts sets");
+                        "parts out of objects want load.source, whose workers have connections");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;
@@ -127,13 +128,15 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-DLPDEF void dlp_s3_source_wire_parts(dlp_source *source, dlp_part_desc *parts) {
-    dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
+/* dlp_source.parts. */
+static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
+    dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
-    if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
-    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
     parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
-    parts->load = dlp_s3_part_load;
-    parts->user = s;
-    dlpi_src_wire_workers(s, &parts->workers);
+    if (parts->items == NULL && parts->max_items == 0) parts->count = dlpi_src_part_count;
+    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
+    if (parts->load == NULL) {
+        parts->load = dlp_s3_part_load;
+        parts->user = s;
+    }
 }

@@ -300,7 +300,8 @@ static void items__client_is_full__wait_for_room(void) {
     c.load = chunks_first;
     chunks_run(&c, &want);
     source = chunks_source(narrow, m, 0);
-    dlp_s3_source_wire_chunks(source, &c);
+    c.source = source;
+    c.load = NULL;
     chunks_run(&c, &got);
     CHECK(outcome_same(&got, &want, "narrow chunks", 0));
     CHECK(dlp_source_close(source) == DLP_OK && dlp_s3_close(narrow) == DLP_OK);
@@ -754,11 +755,86 @@ static void parts__read_into_cells__as_from_memory(void) {
     for (int workers = 0; workers < 4; workers += 3) {
         d = parts_desc(NULL);
         d.parts.n_parts = d.parts.max_part_bytes = 0;
+        d.parts.load = NULL;
         d.parts.workers.num_workers = workers;
-        dlp_s3_source_wire_parts(source, &d.parts);
+        d.parts.source = source;
         parts_run(&d, &got);
         CHECK(outcome_same(&got, &want, "parts", workers));
     }
+    CHECK(dlp_source_close(source) == DLP_OK);
+    dlp_s3_manifest_close(m);
+}
+
+/* load.source in a table: without makers, before a filter, and where load counts the items. */
+static int keeps_most(void *user, const dlp_item *it) {
+    (void)user;
+    return *(const uint8_t *)it->data[0] % 4 != 1;
+}
+
+static int parts_memory_counted(void *user, dlp_part *part) {
+    part->items = part->index + 1;
+    return parts_memory(user, part);
+}
+
+static int parts_counted(void *user, dlp_part *part) {
+    const int rc = dlp_s3_part_load(user, part);
+    part->items = part->index + 1;
+    return rc;
+}
+
+static int table_open(const dlp_source *source, int kind, uint64_t n_items, dlp_pipe **p,
+                      dlp_error *err) {
+    dlp_node n[5] = {
+        {.name = "shards", .verb = DLP_LIST, .list = {.n_items = n_items, .shuffle = 1}},
+        {.name = "load", .verb = DLP_LOAD, .load = {.source = source, .shuffle_items = 1}},
+        {.name = "rows",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = parts_fetch, .fields = &parts_field, .n_fields = 1}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keeps_most}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    const dlp_pipe_desc d = {.epochs = 2, .streams = 2};
+    if (kind == 0) n[3] = n[4];
+    n[1].workers.num_workers = 2;
+    if (source == NULL) {
+        n[1].load.load = parts_memory_counted;
+        n[1].load.max_part_bytes = PARTS * PART_ROW;
+    }
+    if (source == NULL || kind == 2) n[1].load.max_items = PARTS;
+    if (source != NULL && kind == 2) {
+        n[1].load.load = parts_counted;
+        n[1].load.user = (void *)(uintptr_t)source;
+    }
+    return dlp_pipe_open(p, n, kind == 0 ? 4 : 5, &d, err);
+}
+
+static void parts__in_a_table__as_from_memory(void) {
+    dlp_s3_manifest *m = parts_manifest();
+    dlp_source *source = parts_source(m, "photos"), none = {.close = NULL};
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    outcome want, got;
+    for (int kind = 1; kind < 3; kind++) {
+        CHECK(table_open(NULL, kind, PARTS, &p, &err) == DLP_OK);
+        memset(&want, 0, sizeof want);
+        if (p) outcome_take(p, 1000, &want);
+        CHECK(want.rc == DLP_END && want.n > 4);
+        CHECK(table_open(source, kind, kind == 1 ? 0 : PARTS, &p, &err) == DLP_OK);
+        memset(&got, 0, sizeof got);
+        if (p) outcome_take(p, 1000, &got);
+        CHECK(outcome_same(&got, &want, "table", kind));
+    }
+    CHECK(table_open(source, 0, 0, &p, &err) == DLP_OK);
+    memset(&got, 0, sizeof got);
+    if (p) outcome_take(p, 1000, &got);
+    CHECK(got.rc == DLP_END && got.n == 12);
+    CHECK(table_open(source, 1, PARTS + 1, &p, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message,
+                 "list.n_items is 7, and the source of \"load\" has 6 parts; set 0, which "
+                 "takes that number") == 0);
+    CHECK(table_open(&none, 1, PARTS, &p, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message,
+                 "the source of \"load\" has no parts; set load.load, or give the source "
+                 "to a fetch node") == 0);
     CHECK(dlp_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(m);
 }
@@ -768,7 +844,8 @@ static void parts__not_there__named(void) {
     dlp_source *source = parts_source(m, "nothing");
     dlp_loader_desc d = parts_desc(NULL);
     outcome got;
-    dlp_s3_source_wire_parts(source, &d.parts);
+    d.parts.source = source;
+    d.parts.load = NULL;
     d.shuffle = 0;
     parts_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK);
@@ -784,7 +861,7 @@ static int parts_asked(void) { /* not for what cases before have left under way 
     return n;
 }
 
-/* Downloaded once into a folder, then read from there; with the workers of wire_parts, and
+/* Downloaded once into a folder, then read from there; with the workers of the source, and
    without. */
 static void parts__downloaded__once(void) {
     static const uint64_t items[PARTS] = {1, 2, 3, 4, 5, 6};
@@ -806,7 +883,7 @@ static void parts__downloaded__once(void) {
             file[i] = (dlp_part_file){name[i], 0, 0};
         }
         parts_run(&d, &want);
-        if (wired) dlp_s3_source_wire_parts(source, &d.parts);
+        if (wired) d.parts.source = source;
         d.parts.manifest_id = 0;
         d.parts.load = dlp_part_files_load;
         d.parts.user = &files;
@@ -839,8 +916,8 @@ static void chunks__rows_of_objects__as_from_memory(void) {
             outcome want, got;
             chunks_run(&d, &want);
             CHECK(want.rc == DLP_END && want.n == 50);
-            dlp_s3_source_wire_chunks(source[0], &d);
-            CHECK(d.n_items == 1500);
+            d.source = source[0];
+            d.n_items = 0;
             d.load = chunks_both;
             d.user = source;
             s3_mock_forget(mock);
@@ -853,6 +930,29 @@ static void chunks__rows_of_objects__as_from_memory(void) {
         }
 }
 
+static void chunks__wrong_source__refused(void) {
+    dlp_s3_manifest *m = chunks_manifest(0);
+    dlp_source *source = chunks_source(client, m, 0), none = {.close = NULL};
+    dlp_chunks_desc d = chunks_desc(0, 0);
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    d.source = source;
+    d.n_items = 1499;
+    CHECK(dlp_chunks_open(&p, &d, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message,
+                 "n_items is 1499, and the source has 1500 rows; set 0, which takes that number") ==
+          0);
+    d.n_items = 1500;
+    d.workers.worker_user = &d;
+    CHECK(dlp_chunks_open(&p, &d, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "workers.worker_init") == 0);
+    d.source = &none;
+    CHECK(dlp_chunks_open(&p, &d, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "source") == 0);
+    CHECK(dlp_source_close(source) == DLP_OK);
+    dlp_s3_manifest_close(m);
+}
+
 static void chunks__object_too_short__named(void) {
     dlp_s3_manifest *m = chunks_manifest(0);
     dlp_s3_entry e = {"rows/0", 0, 200 * CHUNK_ROW, 0, NULL};
@@ -862,8 +962,9 @@ static void chunks__object_too_short__named(void) {
     CHECK(dlp_s3_manifest_add(m, &e, NULL) == DLP_OK);
     source = chunks_source(client, m, 0);
     d.n_fields = 1;
-    dlp_s3_source_wire_chunks(source, &d);
-    CHECK(d.n_items == 1700);
+    d.source = source;
+    d.n_items = 0;
+    d.load = NULL;
     chunks_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "s3://photos/rows/0 bytes ") != 0);
     CHECK(dlp_source_close(source) == DLP_OK);
@@ -1005,10 +1106,12 @@ int main(int argc, char **argv) {
     test_tries(stop__server_hangs__within_a_second);
     stop__any_moment__clean(&random);
     parts__read_into_cells__as_from_memory();
+    parts__in_a_table__as_from_memory();
     parts__not_there__named();
     parts__downloaded__once();
     chunks__rows_of_objects__as_from_memory();
     chunks__object_too_short__named();
+    chunks__wrong_source__refused();
     outage__server_is_away__explained_and_survived(0);
     outage__server_is_away__explained_and_survived(2);
     CHECK(dlp_s3_close(client) == DLP_OK);

@@ -128,7 +128,8 @@ static void parts__processes__as_from_memory(void) {
     parts_run(&d, &want);
     CHECK(dlp_s3_source_open(&source, &sd, NULL) == DLP_OK);
     d = parts_desc(NULL);
-    dlp_s3_source_wire_parts(source, &d.parts);
+    d.parts.source = source;
+    d.parts.load = NULL;
     d.parts.workers.placement = DLP_PLACE_PROCESSES;
     in_processes(&d);
     parts_run(&d, &got);
@@ -143,7 +144,7 @@ static void chunks__processes__as_from_memory(void) {
     dlp_chunks_desc d = chunks_desc(1, 0);
     outcome want, got;
     chunks_run(&d, &want);
-    dlp_s3_source_wire_chunks(source[0], &d);
+    d.source = source[0];
     d.load = chunks_both;
     d.user = source;
     d.workers.placement = DLP_PLACE_PROCESSES;
