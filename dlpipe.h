@@ -1494,8 +1494,6 @@ typedef struct dlp_sampler_desc {
                                   state's fingerprint; else 0, or what a source that knows its data
                                   (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
        (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
        pure, as function. NULL: that at another position of the epoch. */
@@ -1503,26 +1501,20 @@ typedef struct dlp_sampler_desc {
 } dlp_sampler_desc;
 
 /* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
-   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
-   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
-   first item of an epoch is fetched, once next has returned all batches of the one before. While it
-   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
-   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   so with dlp_pipe_desc.set_epoch, for data that changes between epochs (a curriculum, other
+   augmentation, new negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is
+   called before the first item of an epoch is fetched, once next has returned all batches of the
+   one before. While it runs no callback of the pipe does; whatever it has changed is seen by all
+   that run after it. What that costs at each border, dlp_stats and dlp_pipe_explain tell.
    It is called by the consumer's next: in the first one, in that after an epoch's last batch (and
-   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins
-   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins the
+   epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
    Worker processes have their own memory since start: of what set_epoch changes they see files, and
    memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
    cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
-   cell from an epoch before is not loaded again. Not with subscribers. */
-typedef struct dlp_repeat_desc {
-    int64_t epochs;    /* 0: one; DLP_FOREVER */
-    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once after each epoch */
-    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
-                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
-                          release, next_epoch, seek, close */
-    void *set_epoch_user;                         /* borrowed until close */
-} dlp_repeat_desc;
+   cell from an epoch before is not loaded again. set_epoch returns 0, or failure
+   (DLP_ERR_CALLBACK). It may call dlp_pipe_stop, _state, _stats; not next, release, next_epoch,
+   seek, close. Not with subscribers. */
 
 /* ---------------------------------------------------------------------------------------------
    >>ranks      MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
@@ -1535,7 +1527,7 @@ typedef struct dlp_repeat_desc {
 
    Rank, world and cores   dlp_ranks who;
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
-                           .sampler = {.rank = who.rank, .world_size = who.world_size},
+                           .pipe = {.rank = who.rank, .world_size = who.world_size},
                            .num_workers = who.cores,
                            .fetch.workers = {.affinity = who.cpus,
                                              .n_affinity = who.confined ? 0 : who.n_cpus}
@@ -2020,13 +2012,13 @@ typedef struct dlp_pipe_desc {
     const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
                                   trace_bytes each */
     uint32_t n_counters;
-    /* What holds for a table (>>graph). A loader has these in its own desc, which says more about
-       each field; here they are 0 then. */
-    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1 */
+    /* The run: which items, how often, and on which ranks. */
+    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1.
+                                  Part of the order: it stays the same when world_size changes */
     uint64_t seed;    /* any value */
     int64_t epochs;   /* 0: one; DLP_FOREVER */
     int64_t steps_per_epoch;   /* 0: until the items are out; else full batches, of items of unknown
-                                count or of parts; DLP_FOREVER */
+                                count (DLP_FOREVER, too) or of parts */
     int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
@@ -2034,9 +2026,10 @@ typedef struct dlp_pipe_desc {
     uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
     int32_t later; /* 1: open makes no threads and opens no device; dlp_pipe_start does. Worker
                       processes are forked by open */
-    int (*set_epoch)(void *user, uint64_t epoch);         /* as of dlp_repeat_desc; NULL: none */
+    int (*set_epoch)(void *user, uint64_t epoch);         /* (>>samplers); NULL: epochs overlap */
     void *set_epoch_user;                                 /* borrowed until close */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found; NULL: none */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* the ends of several ranks are equal
+                                  (>>found); NULL: they do not ask each other */
     void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
 
@@ -2477,12 +2470,8 @@ typedef struct dlp_part_desc {
     uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
                                   batch of this rank may need, and one more. Fewer than that need is
                                   an error of start */
-    uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
-                                  when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
     int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
-                                  DLP_FOREVER, too */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
@@ -2493,17 +2482,12 @@ typedef struct dlp_part_desc {
                                   0..max_items (>>found); else 0 */
     uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
                                   the fewer cells are needed */
-    int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
     uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
                                   (>>found), 1..2^24; 0: none are */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
-                                  ranks are equal (>>found); NULL: they do not ask each other */
-    void *agree_user;                                     /* borrowed until close */
     const uint64_t
-        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
-    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
     const struct dlp_source *source; /* has the parts (objects: >>s3-parts); borrowed until close.
                                 It gives n_parts (0, or as many), manifest_id (0) and worker_*
                                 (NULL), and, where these are 0 or NULL, load with user,
@@ -2569,11 +2553,10 @@ typedef struct dlp_loader_desc {
                           fetch.workers.num_workers */
     int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
     int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;      /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;       /* sampler.seed */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; pipe.epochs */
+    uint64_t seed;       /* pipe.seed, sampler.seed */
     int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
     dlp_fetch_desc fetch; /* dataset: NULL; fetcher: not in the classic topology; batch_pool: in the
                                    concurrent only */
     /* bytes 0: no cache */
@@ -2609,7 +2592,9 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. Each
+   of several ranks has every item, and fetch writes the rank's rows, one batch's after the
+   other's. For
    chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
 
      ... list, fetch: item i of the dataset has rows i * 4096 and so on
@@ -2617,26 +2602,23 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
      {.name = "views", .verb = DLP_SPLIT, .split = {.chunk_rows = 4096, .n_rows = n,
                                                     .batch_size = 64}} */
 typedef struct dlp_split_desc {
-    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
-    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
+    uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
+    uint64_t n_rows;       /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    const uint64_t *rows;      /* [n_chunks] rows of each item, 0 or more, where they differ;
+    const uint64_t *rows;  /* [n_chunks] rows of each item, 0 or more, where they differ;
                                   copied. chunk_rows is then 0 or the most that any has, n_rows 0
                                   or the sum; orders as for n_rows. NULL: chunk_rows each */
-    uint64_t n_chunks;         /* as many as there are items; 0 without rows */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
+    uint64_t n_chunks;     /* as many as there are items; 0 without rows */
+    uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
+    int32_t last;          /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
                                   within_chunks, of each item */
-    int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
+    int32_t within_chunks; /* 0: batches span items, and the rows of one that does are copied;
                                   of ranks only with dlp_chunks_open. 1: what is left of
                                   an item is a shorter batch, or none; batch_size is at most
                                   chunk_rows */
-    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+    int32_t shuffle_rows;  /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
-    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's after
-                                  the other's; the sampler has no ranks: all load every item */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     const struct dlp_chunks_desc *chunks; /* who loads the chunks of a table of dlp_chunks_nodes,
                                   which sets it; borrowed until open. Else NULL */
 } dlp_split_desc;
@@ -2760,19 +2742,15 @@ typedef struct dlp_chunks_desc {
     const dlp_device *device; /* not NULL: a transfer stage on this device */
     int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer does */
     int32_t preload;          /* DLP_PRELOAD_* */
-    int64_t epochs;           /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
-    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
-    int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
+    int64_t epochs;           /* pipe.epochs */
+    int32_t pass;             /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
-    uint64_t seed;             /* any value */
-    uint32_t rank, world_size; /* 0, 0: one rank */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
-    dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    uint64_t seed;            /* pipe.seed */
+    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered stay 0 */
     const struct dlp_source *source; /* has the rows (objects: >>s3-chunks); borrowed until close.
                                   It gives n_items (0, or as many) and worker_* (NULL), and, where
                                   it is NULL, load with user. NULL: load reads them */
-    dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
+    dlp_chunk_at_fn rows_at; /* NULL: load writes rows into buffers; else where they lie. Views of
                                   it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 
@@ -2925,24 +2903,10 @@ typedef struct dlp_expand_desc {
     void *user;                               /* borrowed until close */
     const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
     uint32_t n_fields;
-    uint32_t max_out;         /* k: with expand required; without it 1 */
-    uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
-                                  for each worker, of tiny items up to 1024, and a cell has up to
-                                  32 inputs where these take some 250 ns: fastest. Fewer than
-                                  needed is an error of start */
-    uint32_t streams;         /* C, as of >>found; 0: 1 */
-    int64_t steps_per_epoch;  /* as there */
-    int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
-    int32_t uneven;           /* as there */
-    uint64_t id;              /* the user's number for what expand does, part of a state's
+    uint32_t max_out;      /* k: with expand required; without it 1 */
+    int32_t shuffle_items; /* 1: an input's items in a keyed permutation */
+    uint64_t id;           /* the user's number for what expand does, part of a state's
                                   fingerprint */
-    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
-                                  which makes items ahead of the consumer; DLP_NONE: made in next.
-                                  dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
-    uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
-    void *agree_user;                                     /* borrowed until close */
-    int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
 
 /* The place of the next item, zeros, to be written: data, and length of ragged fields.
@@ -3017,28 +2981,17 @@ enum {
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
 typedef struct dlp_pack_desc {
-    uint32_t tokens;          /* T; required, 2..2^24 */
-    int32_t rule;             /* DLP_PACK_* */
-    uint32_t overlap;         /* CUT: tokens that a row has from the one before, below S and T */
-    uint32_t max_segments;    /* S: a row with so many is closed, whatever room it has. 0: 2048 by
+    uint32_t tokens;       /* T; required, 2..2^24 */
+    int32_t rule;          /* DLP_PACK_* */
+    uint32_t overlap;      /* CUT: tokens that a row has from the one before, below S and T */
+    uint32_t max_segments; /* S: a row with so many is closed, whatever room it has. 0: 2048 by
                                  batch_size, but 8 and overlap + 1 at least, T at most. A batch may
                                  need a cell, for L tokens, for each segment it may have */
-    uint32_t window;          /* FIT: N, 1..4096; 0: 256 */
-    int32_t longer;           /* FIT: DLP_PACK_LONGER_* */
-    int32_t positions;        /* 0: in the segment; 1: in the document */
-    int32_t uneven;           /* as of >>found */
-    uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
-                                 more for each worker. Fewer than needed is an error of start */
-    uint32_t streams;         /* C, as of >>found; 0: 1 */
-    int64_t steps_per_epoch;  /* as there */
-    uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
+    uint32_t window;       /* FIT: N, 1..4096; 0: 256 */
+    int32_t longer;        /* FIT: DLP_PACK_LONGER_* */
+    int32_t positions;     /* 0: in the segment; 1: in the document */
+    uint64_t id;           /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
-    dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
-                                 ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
-                                 workers_max: 0. name NULL: "pack" */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
-    void *agree_user;                                     /* borrowed until close */
-    int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
@@ -3860,7 +3813,7 @@ DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
 typedef struct dlp_arrays_chunks_desc {
     dlp_arrays_desc arrays; /* reads 0 */
     dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
-                               more; n_items, fields, rows, load, rows_at, user, set_epoch and
+                               more; n_items, fields, rows, load, rows_at, user and
                                workers.worker_* are the files': 0 here */
 } dlp_arrays_chunks_desc;
 
@@ -7544,13 +7497,14 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 }
 
 /* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
-static void dlpi_chunk_plan_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
-                               uint64_t positions, bool in_order, dlpi_chunk_plan *q) {
+static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
+                               uint64_t *first, uint64_t positions, bool in_order,
+                               dlpi_chunk_plan *q) {
     uint64_t rows;
     dlpi_chunk_counts_of(d, n, first, q);
     q->batch = d->batch_size;
-    q->rank = d->rank;
-    q->world = d->world_size ? d->world_size : 1;
+    q->rank = run->rank;
+    q->world = run->world_size ? run->world_size : 1;
     q->drop = d->last == DLP_LAST_DROP;
     q->spans = d->within_chunks == 0 && !dlpi_chunk_aligned(q, in_order);
     rows = q->first ? dlpi_chunk_all(q) : (positions - 1) * q->chunk_rows + q->last_rows;
@@ -7857,9 +7811,6 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
 static void dlpi_mix_clear(dlp_sampler_desc *to) {
     dlp_sampler_desc clear = {0};
     clear.threaded = to->threaded;
-    clear.rank = to->rank;
-    clear.world_size = to->world_size;
-    clear.allow_uneven = to->allow_uneven;
     *to = clear;
 }
 
@@ -9204,7 +9155,6 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *fetch, *batcher;
-    const dlp_repeat_desc *repeat; /* always there */
     /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
        are; NULL: none */
     const dlpi_keeper_ops *keeper;
@@ -9220,7 +9170,7 @@ struct dlp_pipe {
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
     const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
-    const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
+    bool barrier;                     /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
     int n_item_work;                  /* first those of rows, in order; after them, up to */
     int n_work;                       /* those of batches; after them, up to */
@@ -9603,11 +9553,8 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
-static const dlp_repeat_desc dlpi_one_epoch = {0, 0, NULL, NULL};
-
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
-    p->repeat = &dlpi_one_epoch;
     p->source = &dlpi_no_source;
     p->keeper = &dlpi_no_keeper;
     p->kept_by = -1;
@@ -9625,6 +9572,11 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
     if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
     if (ops->sharing != NULL) p->sharing = ops->sharing;
+}
+
+/* Ranks that share the rows of a batch: one where a lender's batches are shared. */
+static uint32_t dlpi_roles_world(const dlp_pipe *p) {
+    return p->lends || p->d.world_size == 0 ? 1 : p->d.world_size;
 }
 
 /* A stage that wants to know the number of items in advance; NULL: none does. */
@@ -10390,15 +10342,15 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Rank and world_size of a desc, and the rows of a batch that they share. */
-static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
-                            uint64_t batch_size, bool uneven) {
-    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+/* Rank and world_size, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
+    const uint32_t world = p->d.world_size;
+    int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
                          "0..world_size - 1");
     if (world != 0) p->ranks_given = 1;
-    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
-                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
+    if (rc != DLP_OK || world == 0 || p->d.allow_uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, "", "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
                        "; set allow_uneven for ranks of different counts",
                        batch_size, world);
 }
@@ -10959,7 +10911,7 @@ static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint3
 }
 
 static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat->epochs;
+    int64_t n = p->d.epochs;
     if (n == DLP_FOREVER) return false;
     return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }
@@ -11284,7 +11236,7 @@ static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
 
 /* Is nothing of this epoch to be fetched yet? */
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
-    return p->barrier != NULL && /* I2 <- I2 */
+    return p->barrier && /* I2 <- I2 */
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
@@ -11302,7 +11254,7 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
 /* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
-    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    if (DLPI_LIKELY(!p->barrier)) return false;
     asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
     return asked != p->epoch_begun && asked != UINT64_MAX &&
            dlpi_generation_seek(asked) == p->seek_no &&
@@ -11315,7 +11267,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
     p->pace.set_ns = dlpi_now_ns();
-    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    rc = p->d.set_epoch(p->d.set_epoch_user, epoch);
     p->pace.began_ns = dlpi_now_ns();
     dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
     if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)
@@ -14405,7 +14357,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
     p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
-    if (!p->epoch_open && p->repeat->epoch_end) p->epoch_end_due = 1;
+    if (!p->epoch_open && p->d.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
@@ -14591,7 +14543,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_pace_call(p);
         return rc;
     }
-    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
+    if (timeout_ms < 0 && !p->barrier && dlpi_pace_skips_wait(p)) {
         p->pace.clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         p->pace.clock_off = 0;
@@ -14645,14 +14597,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     dlpi_taken(p, b, 0);
     dlpi_slot_release(p, s);
     p->epoch_now = epoch;
-    if (empty && p->repeat->epochs == DLP_FOREVER) {
+    if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
                        "the stream has no item in an epoch, and epochs go on for ever");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
-    return p->repeat->epoch_end ? DLP_EPOCH_END : DLP_OK;
+    return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
 /* The slot of the next batch that is wanted and has not failed. */
@@ -16620,8 +16572,7 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
                 "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
                 "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
-                "0 or 1: what is read on comes once");
+    dlpi_within(p, "repeat", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
     return p->err.code;
 }
 
@@ -17345,6 +17296,13 @@ typedef struct dlpi_found_rule {
                  bool set);
 } dlpi_found_rule;
 
+/* Who makes the items of inputs, and in how many cells. */
+typedef struct dlpi_cells_desc {
+    dlp_workers_desc workers;
+    uint32_t queue_size; /* cells; 0: the plan says it */
+    uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
+} dlpi_cells_desc;
+
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule; /* NULL: a row is an item */
@@ -17384,6 +17342,30 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+/* What the run says of streams and of an epoch's end, and what is said of the cells. */
+static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
+    dlpi_found *q = st->self;
+    const dlp_pipe_desc *run = &p->d;
+    const int64_t steps = run->steps_per_epoch;
+    q->all = q;
+    q->d.queue_size = cells->queue_size;
+    q->plan.window = cells->window;
+    q->plan.streams = run->streams ? run->streams : 1;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
+    dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
+    dlpi_within(p, st->name, "streams", run->streams, 0, 1 << 16,
+                "0..2^16, a divisor of batch_size");
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", run->uneven, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "shared_streams", run->shared_streams, 0, 1, "0 or 1");
+    if (run->agree != NULL && (steps != 0 || run->uneven))
+        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
+    return p->err.code;
+}
 
 /* ---- the lists of the streams ---- */
 
@@ -17626,22 +17608,6 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* What descs, of which this is a copy, say of an epoch's end. */
-static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    const int64_t steps = q->d.steps_per_epoch;
-    q->all = q;
-    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    if (steps != DLP_FOREVER)
-        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
-                    "0..2^40, or DLP_FOREVER");
-    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
-    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
-    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
-    return p->err.code;
-}
-
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
@@ -17679,19 +17645,19 @@ static int dlpi_found_fit(dlp_pipe *p) {
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
                            p->source->input, q->plan.n_inputs);
-    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
+    if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
+    if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0 with world_size %" PRIu32
                            ", and no rank knows how "
                            "many items the others have: set it, or agree (an all-reduce), or "
                            "uneven = 1",
                            p->world);
-    q->agreed.asks = q->d.agree != NULL && p->world > 1;
+    q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
     return DLP_OK;
 }
@@ -17763,7 +17729,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (dlpi_is_shared(p) && q->d.agree != NULL)
+    if (dlpi_is_shared(p) && p->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
@@ -18623,7 +18589,7 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
         if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
         if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
     }
-    all = q->d.agree(q->d.agree_user, mine, 1);
+    all = p->d.agree(p->d.agree_user, mine, 1);
     if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
     q->agreed.last = all <= n;
     if (all <= n) q->agreed.left = (uint64_t)all;
@@ -18640,7 +18606,7 @@ static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
-    if (p->repeat->epoch_end) return DLP_EPOCH_END;
+    if (p->d.epoch_end) return DLP_EPOCH_END;
     return rc == DLP_OK ? DLPI_NEXT_EPOCH : rc;
 }
 
@@ -18651,7 +18617,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     int64_t mine = over           ? DLPI_AGREE_OVER
                    : rc == DLP_OK ? dlpi_agree_mine(p, b)
                                   : DLPI_AGREE_FAILED;
-    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    int64_t all = p->d.agree(p->d.agree_user, mine, 0);
     if (rc < 0) return rc;
     if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
@@ -20171,9 +20137,9 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t world = dlpi_sampler_of(p)->world_size;
+    uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
-        return dlpi_bad(p, p->sampler->name, "sampler.world_size",
+        return dlpi_bad(p, "", "world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
 }
@@ -21606,7 +21572,7 @@ static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
                 "0 or 1 before a maker: one thread reads what is pushed");
-    dlpi_within(p, "repeat", "epoch_end", p->repeat->epoch_end, 0, 0, once);
+    dlpi_within(p, "repeat", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
     if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
@@ -22517,20 +22483,17 @@ static const dlpi_stage_ops dlpi_sampler_ops = {
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
-        {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
+        {DLPI_AT(dlp_pipe_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    p->repeat = st->self;
-    if (p->repeat->epochs == DLP_NONE)
-        return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
-    p->barrier = p->repeat->set_epoch ? p->repeat : NULL;
-    return dlpi_check_bounds(p, st->name, p->repeat, DLPI_ROWS(bounds));
+    if (p->d.epochs == DLP_NONE) return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = p->d.set_epoch != NULL;
+    return dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
-    .self_bytes = sizeof(dlp_repeat_desc),
     .words = {.slow = "make the sampler's own function cheaper"},
 };
 
@@ -22770,11 +22733,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
-         "0..2^48; DLP_FOREVER with max_items, where load counts"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
@@ -22787,15 +22747,27 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->window != 0)
         dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
                  d->window);
-    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
-        dlpi_bad(p, st->name, "max_items",
-                 "0, as min_items, uneven and shared_streams, where the counts are given",
+    if (d->max_items != 0 || d->min_items != 0)
+        dlpi_bad(p, st->name, "max_items", "0, as min_items, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
         dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
-    if (d->agree != NULL)
-        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
+}
+
+/* What the run says of rows that lie in parts of known counts. */
+static int dlpi_parts_run(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
+        {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
+         "0..2^48; DLP_FOREVER with max_items, where load counts"},
+        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
+        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
+    };
+    dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
+    if (p->d.agree != NULL)
+        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
+    return p->err.code;
 }
 
 /* Items of part i, of which there may be as many as room. */
@@ -22820,13 +22792,14 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
+    if (rc == DLP_OK) rc = dlpi_parts_run(p, st);
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
-    q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = (uint64_t)d->steps_per_epoch;
+    q->plan.streams = p->d.streams ? p->d.streams : 1;
+    q->plan.steps = (uint64_t)p->d.steps_per_epoch;
     q->plan.shuffle_parts = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
     q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
@@ -23244,13 +23217,10 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
@@ -23288,12 +23258,10 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
-    q->plan.streams = d->streams ? d->streams : 1;
     q->plan.most = d->max_items;
-    q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    rc = dlpi_found_take_ends(p, st);
+    rc = dlpi_found_take_run(p, st, &(dlpi_cells_desc){d->workers, d->queue_size, d->window});
     return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
@@ -23416,10 +23384,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_de
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
-        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -23442,7 +23407,8 @@ static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_d
     dlpi_copy_text(l->name, sizeof l->name, name);
 }
 
-static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d,
+                            const dlpi_cells_desc *cells) {
     dlpi_expand *x = st->self;
     int rc = dlpi_expand_bounds(p, st->name, d);
     if (rc != DLP_OK) return rc;
@@ -23451,21 +23417,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->n_levels = 1;
     if (d->expand != NULL) dlpi_expand_add(x, st->name, d);
     x->level[1].n = d->n_fields;
-    x->found.d = (dlp_part_desc){.manifest_id = d->id,
-                                 .queue_size = d->queue_size,
-                                 .max_items = d->expand ? d->max_out : 1,
-                                 .steps_per_epoch = d->steps_per_epoch,
-                                 .uneven = d->uneven,
-                                 .shared_streams = d->shared_streams,
-                                 .agree = d->agree,
-                                 .agree_user = d->agree_user};
+    x->found.d = (dlp_part_desc){.manifest_id = d->id, .max_items = d->expand ? d->max_out : 1};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
-    x->found.plan.streams = d->streams ? d->streams : 1;
     x->found.plan.most = x->found.most_items;
-    x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
-    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if ((rc = dlpi_found_take_run(p, st, cells)) != DLP_OK) return rc;
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
@@ -23499,7 +23456,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
-    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
+    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
@@ -23836,7 +23793,8 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
         if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
-    if (x->d.window > 0) dlpi_what_add(text, size, "window %" PRIu32, x->d.window);
+    if (x->found.plan.window > 0)
+        dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
@@ -24125,8 +24083,6 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
-        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -24142,23 +24098,17 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
     return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
 }
 
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
+                          const dlpi_cells_desc *cells) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id,
-                           .queue_size = d->queue_size,
-                           .steps_per_epoch = d->steps_per_epoch,
-                           .uneven = d->uneven,
-                           .shared_streams = d->shared_streams,
-                           .agree = d->agree,
-                           .agree_user = d->agree_user};
+    q->d = (dlp_part_desc){.manifest_id = d->id};
     q->least_items = 1;
-    q->plan.streams = d->streams ? d->streams : 1;
-    return dlpi_found_take_ends(p, st);
+    return dlpi_found_take_run(p, st, cells);
 }
 
 /* ---- fields ---- */
@@ -24888,10 +24838,6 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
                 "1 before a split stage, whose batch_size counts rows");
     if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
     dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
-    dlpi_within(p, sampler, "world_size", p->world, 1, 1,
-                "0 before a split stage, whose rank and world_size are read");
-    dlpi_within(p, sampler, "allow_uneven", dlpi_sampler_of(p)->allow_uneven, 0, 0,
-                "0 before a split stage, whose allow_uneven is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -24950,7 +24896,7 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
-    dlpi_chunk_plan_of(d, n, c->first, p->batches_per_epoch,
+    dlpi_chunk_plan_of(d, &p->d, n, c->first, p->batches_per_epoch,
                        order->order == DLP_ORDER_SEQUENTIAL && order->subset == NULL &&
                            p->batches_per_epoch == n,
                        &c->plan);
@@ -25295,14 +25241,13 @@ static int dlpi_check_graph(dlp_pipe *p) {
 }
 
 static int dlpi_check_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = dlpi_sampler_of(p);
-    const dlpi_stage *st = p->sampler;
-    int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    const dlp_pipe_desc *d = &p->d;
+    int rc = dlpi_within(p, "", "allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
-    p->world = d->world_size ? d->world_size : 1;
-    p->rank = d->rank;
+    p->world = dlpi_roles_world(p);
+    p->rank = p->world > 1 ? d->rank : 0;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    rc = dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
+    rc = dlpi_check_ranks(p, p->world == d->world_size ? p->global_batch : d->world_size);
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
@@ -29317,7 +29262,6 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     if (d->load != NULL) return "chunks.load";
     if (d->rows_at != NULL) return "chunks.rows_at";
     if (d->user != NULL) return "chunks.user";
-    if (d->set_epoch != NULL) return "chunks.set_epoch";
     if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
     if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
@@ -34783,38 +34727,17 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     return rc;
 }
 
-#define DLPI_RUN_FROM offsetof(dlp_pipe_desc, streams) /* what holds for tables stands from there */
+#define DLPI_RUN_FROM \
+    offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
-/* The first field of a pipe's desc that only tables have, or, of items of known count, the first
-   that they have no use for; NULL: none is set. */
-static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
+/* The first field of a pipe's desc that items of known count have no use for; NULL: none is set. */
+static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     if (d->streams != 0) return "streams";
     if (d->steps_per_epoch != 0) return "steps_per_epoch";
     if (d->uneven != 0) return "uneven";
     if (d->shared_streams != 0) return "shared_streams";
     if (d->agree != NULL) return "agree";
-    if (d->agree_user != NULL) return "agree_user";
-    if (!all) return NULL;
-    if (d->seed != 0) return "seed";
-    if (d->epochs != 0) return "epochs";
-    if (d->epoch_end != 0) return "epoch_end";
-    if (d->allow_uneven != 0) return "allow_uneven";
-    if (d->rank != 0) return "rank";
-    if (d->later != 0) return "later";
-    if (d->world_size != 0) return "world_size";
-    if (d->set_epoch != NULL) return "set_epoch";
-    return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
-}
-
-/* These belong to a table: a loader's own desc says them. */
-static int dlpi_run_check(dlp_pipe *p) {
-    const char *field = dlpi_run_given(&p->d, true);
-    if (field == NULL) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, "", field,
-        "%s of the pipe's desc is for dlp_pipe_open; set it in the loader's desc, or "
-        "fill a table (dlp_loader_nodes) and open that",
-        field);
+    return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
@@ -34841,8 +34764,7 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     dlpi_beside_take(p);
     dlpi_roles_begin(p);
     dlpi_whole_take(p);
-    if ((rc = dlpi_run_check(p)) == DLP_OK) rc = dlpi_check_pipe(p);
-    if (rc != DLP_OK) {
+    if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
         return rc;
@@ -35159,10 +35081,9 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     return dlpi_added(p, st, DLP_OK);
 }
 
-static dlp_stage dlpi_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
+static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
     if (st == NULL) return p->err.code;
-    *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
@@ -35227,7 +35148,6 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
     };
     const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -35235,7 +35155,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
         rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
                          DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
     if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+    return dlpi_check_ranks(p, d->batch_size);
 }
 
 /* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
@@ -35542,10 +35462,11 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
 
-static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
+                                 const dlpi_cells_desc *cells) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &cells->workers);
     if (st == NULL) return p->err.code;
-    return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
+    return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
 }
 
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
@@ -35578,10 +35499,11 @@ static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     return dlpi_times(sum, rows);
 }
 
-static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
+static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
+                               const dlpi_cells_desc *cells) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &cells->workers);
     if (st == NULL) return p->err.code;
-    return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
+    return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));
 }
 
 /* ---- one cu_seqlens of a batch ---- */
@@ -35812,12 +35734,10 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 /* The counts of all parts, if they are known in advance. */
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    dlp_part_desc d = x->part;
+    const dlp_part_desc d = x->part;
     uint64_t items = 0;
-    int rc;
-    d.agree = NULL; /* what is said of the ends of ranks holds for what is made of the items */
-    d.steps_per_epoch = d.uneven = d.shared_streams = 0;
-    if ((rc = dlpi_parts_bounds(p, st, &d)) != DLP_OK) return rc;
+    int rc = dlpi_parts_bounds(p, st, &d);
+    if (rc != DLP_OK) return rc;
     x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
     if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
     for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
@@ -35851,10 +35771,7 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
 
 static int dlpi_node_repeat(dlpi_table *t) {
     t->p->node = "repeat";
-    return dlpi_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
-                                                    .epoch_end = t->d->epoch_end,
-                                                    .set_epoch = t->d->set_epoch,
-                                                    .set_epoch_user = t->d->set_epoch_user});
+    return dlpi_add_repeat(t->p);
 }
 
 /* What the list's order and the pipe's desc both say is said once, or alike. */
@@ -35863,10 +35780,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
         const char *field;
         uint64_t got, run;
     } both[] = {{"list.order.seed", s->seed, t->d->seed != 0 ? t->d->seed : s->seed},
-                {"list.order.rank", s->rank, t->d->rank},
-                {"list.order.world_size", s->world_size, t->d->world_size},
-                {"list.order.threaded", (uint64_t)s->threaded, 0},
-                {"list.order.allow_uneven", (uint64_t)s->allow_uneven, 0}};
+                {"list.order.threaded", (uint64_t)s->threaded, 0}};
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
             return dlpi_bad(t->p, node->name, both[i].field,
@@ -35907,9 +35821,6 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    s->rank = t->d->rank;
-    s->world_size = t->d->world_size;
-    s->allow_uneven = t->d->allow_uneven;
     return DLP_OK;
 }
 
@@ -36101,10 +36012,7 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
     t->makes = dlpi_table_makes(t);
     if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
-                                                    .rank = t->d->rank,
-                                                    .world_size = t->d->world_size,
-                                                    .allow_uneven = t->d->allow_uneven});
+    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
     t->p->node = node->name;
@@ -36271,39 +36179,6 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* ---- load, expand, filter, pack, window: items of unknown count ---- */
 
-/* A field of a row's desc that something else says: the pipe's desc, the list, the queue. */
-typedef struct dlpi_elsewhere {
-    const char *field;
-    size_t at, bytes, from; /* from: its place in the pipe's desc; 0: it is not there */
-    const char *where;
-} dlpi_elsewhere;
-
-#define DLPI_SAID(type, f, from, where) \
-    { #f, offsetof(type, f), sizeof(((type *)0)->f), from, where }
-#define DLPI_RUN(type, f) DLPI_SAID(type, f, offsetof(dlp_pipe_desc, f), "the pipe's desc")
-#define DLPI_COMMON(type) \
-    DLPI_RUN(type, streams), DLPI_RUN(type, steps_per_epoch), DLPI_RUN(type, uneven), \
-        DLPI_RUN(type, shared_streams), DLPI_RUN(type, agree), DLPI_RUN(type, agree_user), \
-        DLPI_SAID(type, queue_size, 0, "queue.capacity"), \
-        DLPI_SAID(type, workers, 0, "workers of the node")
-
-/* Refuse such fields if the desc of a row sets them, and fill in what the pipe's desc says. */
-static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *desc,
-                               const dlpi_elsewhere *e, size_t n) {
-    for (; n > 0; n--, e++) {
-        uint8_t *at = (uint8_t *)desc + e->at;
-        static const uint8_t zeros[8];
-        const bool workers = e->bytes == sizeof(dlp_workers_desc);
-        if (workers ? dlpi_workers_given((dlp_workers_desc *)(void *)at)
-                    : memcmp(at, zeros, e->bytes) != 0)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
-                               "%s is set in the desc of the node; set 0 here, and %s instead",
-                               e->field, e->where);
-        if (e->from != 0) memcpy(at, (const uint8_t *)t->d + e->from, e->bytes);
-    }
-    return DLP_OK;
-}
-
 /* ---- load, window ---- */
 
 /* The window after the rows that are being added: its items; 0: that row is no window. A cache may
@@ -36324,10 +36199,20 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
-static const dlpi_elsewhere dlpi_load_elsewhere[] = {
-    DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
-    DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
-    DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
+/* The first field of a load's desc that another row says, and which; NULL: none is set. A loader,
+   which has no rows, sets them. */
+static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
+    *where = "list.n_items";
+    if (d->n_parts != 0) return "n_parts";
+    *where = "list.shuffle";
+    if (d->shuffle_parts != 0) return "shuffle_parts";
+    *where = "a window node";
+    if (d->window != 0) return "window";
+    *where = "queue.capacity";
+    if (d->queue_size != 0) return "queue_size";
+    *where = "workers of the node";
+    return dlpi_workers_given(&d->workers) ? "workers" : NULL;
+}
 
 /* What the source of a load row says of its parts. */
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
@@ -36349,9 +36234,12 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
 
 /* The desc of a load row, with what other rows and the pipe's desc say. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+    const char *where, *given = dlpi_load_given(&node->load, &where);
     *d = node->load;
-    const int rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_load_elsewhere));
-    if (rc != DLP_OK) return rc;
+    if (given != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
+                           "%s is set in the desc of the node; set 0 here, and %s instead", given,
+                           where);
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -36497,14 +36385,10 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
                     node->expand.shuffle_items);
 }
 
-static const dlpi_elsewhere dlpi_elsewhere_of_expand[] = {
-    DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
-
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
-    dlp_expand_desc d = node->expand;
-    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_elsewhere_of_expand));
-    if (rc != DLP_OK) return rc;
+    const dlp_expand_desc d = node->expand;
+    int rc;
     if (d.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     if (m->n_levels == DLPI_LEVELS)
@@ -36614,7 +36498,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
 /* The push before these rows: add the stage that reads it. */
 static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *node = m->push;
-    const char *field = dlpi_run_given(t->d, false);
+    const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
     dlpi_stage *st;
@@ -36657,18 +36541,18 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
 }
 
-/* The desc of the last expand, or of filters alone. node: their row that names the stage. */
-static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                                    dlp_expand_desc *d) {
-    *d = (dlp_expand_desc){.expand = NULL};
-    dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
-    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
-    d->fields = NULL; /* the levels have them */
-    d->n_fields = 0;
-    d->queue_size = m->capacity;
-    d->workers = m->workers;
-    d->id = m->id;
-    d->window = dlpi_window_after(t);
+/* The desc of the last expand, or of filters alone. */
+static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
+    dlp_expand_desc d = {.expand = NULL};
+    if (m->maker != NULL) d = m->level[m->n_levels - 2].maker;
+    d.fields = NULL; /* the levels have them */
+    d.n_fields = 0;
+    d.id = m->id;
+    return d;
+}
+
+static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
+    return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
 }
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
@@ -36682,19 +36566,16 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
 /* The stage that makes items. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
+    const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     dlp_expand_desc d;
     t->p->node = node->name;
     if (node->verb == DLP_PACK) {
-        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)};
         dlp_pack_desc k = node->pack;
-        int rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));
-        k.queue_size = m->capacity;
-        k.workers = m->workers;
         k.id = m->id;
-        return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);
+        return dlpi_add_pack(t->p, &k, &c);
     }
-    dlpi_makers_expand_desc(t, node, m, &d);
-    return dlpi_add_expand(t->p, &d);
+    d = dlpi_makers_expand_desc(m);
+    return dlpi_add_expand(t->p, &d, &c);
 }
 
 /* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
@@ -36808,7 +36689,6 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 
 /* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
 static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
-    const dlpi_elsewhere *e = dlpi_load_elsewhere;
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
     if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0 &&
@@ -36821,11 +36701,10 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     list->shuffle = d->shuffle == 1 ? 1 : d->parts.shuffle_parts;
     if (d->shuffle == 1) node->load.shuffle_items = 1;
     to->order.order = DLP_ORDER_SEQUENTIAL;
-    for (size_t i = 0; i < sizeof dlpi_load_elsewhere / sizeof *e; i++, e++) {
-        uint8_t *at = (uint8_t *)&node->load + e->at;
-        if (e->from != 0) memcpy((uint8_t *)&to->pipe + e->from, at, e->bytes);
-        memset(at, 0, e->bytes);
-    }
+    node->load.n_parts = 0;
+    node->load.queue_size = node->load.window = 0;
+    node->load.shuffle_parts = 0;
+    node->load.workers = (dlp_workers_desc){.num_workers = 0};
     if (d->parts.window > 0)
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
 }
@@ -36906,17 +36785,19 @@ static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
 }
 
 /* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
-   d: of its last expand, or of filters alone. */
+ */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlpi_makers *m, const dlp_expand_desc *d) {
+                            const dlpi_makers *m) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    const dlpi_cells_desc c = dlpi_makers_cells(t, m);
+    const dlp_expand_desc d = dlpi_makers_expand_desc(m);
     dlpi_stage one = *st;
     dlpi_expand *x = &b->x;
     uint32_t n;
     int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
-    if ((rc = dlpi_expand_take(t->p, &one, d)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_take(t->p, &one, &d, &c)) != DLP_OK) return rc;
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
@@ -37054,7 +36935,6 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
-    dlp_expand_desc d;
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
@@ -37074,7 +36954,6 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
             "in_flight for many reads at once",
             t->joins->name);
     node = dlpi_makers_name(&m);
-    dlpi_makers_expand_desc(t, node, &m, &d);
     if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
@@ -37082,7 +36961,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
@@ -37225,10 +37104,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;
-    j->found.plan.streams = j->at[0].x.found.plan.streams;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    if ((rc = dlpi_found_take_ends(t->p, st)) != DLP_OK) return rc;
+    rc = dlpi_found_take_run(t->p, st, &(dlpi_cells_desc){.queue_size = j->found.d.queue_size});
+    if (rc != DLP_OK) return rc;
     if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
@@ -37449,7 +37328,7 @@ static int dlpi_table_rows(dlpi_table *t) {
         t->of < t->nodes[0].list.mix->n)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
                            "dataset %" PRIu32 " of the mix has no fetch node; add it", t->of + 1);
-    field = t->unknown ? NULL : dlpi_run_given(t->d, false);
+    field = t->unknown ? NULL : dlpi_run_given(t->d);
     if (field != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,
                            "%s is set, and no node loads parts or makes items of unknown count; "
@@ -37463,7 +37342,9 @@ static int dlpi_table_rows(dlpi_table *t) {
 /* Add the stages of a table to a pipe without stages. */
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
-    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc};
+    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
+    memcpy((uint8_t *)&p->d + DLPI_RUN_FROM, (const uint8_t *)desc + DLPI_RUN_FROM,
+           sizeof p->d - DLPI_RUN_FROM); /* a loader's short names are in desc */
     return dlpi_table_rows(&t);
 }
 
@@ -37471,16 +37352,20 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
-    dlp_pipe_desc d = desc != NULL ? *desc : zeros;
+    const dlp_pipe_desc *d = desc != NULL ? desc : &zeros;
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
-    memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
-    if ((rc = dlpi_pipe_make(&p, &d, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, desc ? desc : &zeros), err);
+    if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
+}
+
+/* Start a pipe of a table, or prepare its start. */
+static int dlpi_table_start(dlp_pipe *p) {
+    return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
 }
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
@@ -37488,8 +37373,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    rc = desc != NULL && desc->later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
-    return dlpi_opened(out, p, rc, err);
+    return dlpi_opened(out, p, dlpi_table_start(p), err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
@@ -37522,10 +37406,10 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
    added. */
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
     dlp_dataset dataset; /* fetch's */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
+    dlp_pipe_desc run;
 } dlpi_loader;
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
@@ -37543,8 +37427,9 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
          d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
         {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
          l->batch.last},
-        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"pipe.epochs", "0, or as the loader's epochs", d->epochs, l->run.epochs},
         {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+        {"pipe.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->run.seed},
         {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
          l->batch.workers.num_workers},
     };
@@ -37559,9 +37444,9 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
     l->sampler.order = (int32_t)both[2].full;
     l->batch.last = (int32_t)both[3].full;
-    l->repeat.epochs = both[4].full;
-    l->sampler.seed = (uint64_t)both[5].full;
-    l->batch.batch_workers = (int32_t)both[6].full;
+    l->run.epochs = both[4].full;
+    l->run.seed = (uint64_t)(both[5].full != 0 ? both[5].full : both[6].full);
+    l->batch.batch_workers = (int32_t)both[7].full;
     return DLP_OK;
 }
 
@@ -37619,7 +37504,7 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
 
 /* Classic, and several items at once in each worker: as many batches for each as these are of. */
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
-    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
+    uint64_t world = l->run.world_size ? l->run.world_size : 1;
     uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
     if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
     if (rows > 0 && l->fetch.batch_pool > 0)
@@ -37649,16 +37534,9 @@ static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     node->workers.num_workers = l->sampler.threaded;
     node->list.order = &to->order;
     to->order = l->sampler;
-    to->order.threaded = to->order.allow_uneven = 0;
-    to->order.seed = to->order.rank = to->order.world_size = 0;
-    to->pipe.seed = l->sampler.seed;
-    to->pipe.rank = l->sampler.rank;
-    to->pipe.world_size = l->sampler.world_size;
-    to->pipe.allow_uneven = l->sampler.allow_uneven;
-    to->pipe.epochs = l->repeat.epochs;
-    to->pipe.epoch_end = l->repeat.epoch_end;
-    to->pipe.set_epoch = l->repeat.set_epoch;
-    to->pipe.set_epoch_user = l->repeat.set_epoch_user;
+    to->order.threaded = 0;
+    to->order.seed = 0;
+    to->pipe = l->run;
 }
 
 static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
@@ -37688,11 +37566,10 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
 }
 
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlpi_loader l = {d->sampler, d->repeat, d->dataset, d->fetch, d->batch};
+    dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
     int rc = dlpi_loader_stages(p, d, &l);
     if (rc != DLP_OK || (rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    to->pipe = d->pipe;
-    to->pipe.prefetch_factor = p->d.prefetch_factor;
+    l.run.prefetch_factor = p->d.prefetch_factor;
     dlpi_loader_list(&l, to);
     to->dataset = l.dataset;
     l.fetch.dataset = &to->dataset;
@@ -37736,7 +37613,7 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     if (rc != DLP_OK) return rc;
     rc = dlpi_loader_fill(&p, desc, &to, err);
     if (rc == DLP_OK) rc = dlpi_table_add(p, to.nodes, to.n, &to.pipe);
-    if (rc == DLP_OK) rc = dlp_pipe_start(p);
+    if (rc == DLP_OK) rc = dlpi_table_start(p);
     return dlpi_opened(out, p, rc, err);
 }
 
@@ -37755,11 +37632,22 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
-/* Copy a desc, with what its source says of the rows. */
+/* Copy a desc, with what its source says of the rows, and what it says by a short name. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
     *d = *desc;
+    if (d->seed == 0) d->seed = d->pipe.seed;
+    if (d->epochs == 0) d->epochs = d->pipe.epochs;
+    if (d->pipe.seed != 0 && d->pipe.seed != d->seed)
+        return dlpi_error_set(err, DLP_ERR_ARG, "pipe.seed",
+                              "pipe.seed is %" PRIu64 ", must be 0, or as the seed of the chunks",
+                              d->pipe.seed);
+    if (d->pipe.epochs != 0 && d->pipe.epochs != d->epochs)
+        return dlpi_error_set(err, DLP_ERR_ARG, "pipe.epochs",
+                              "pipe.epochs is %" PRId64
+                              ", must be 0, or as the epochs of the chunks",
+                              d->pipe.epochs);
     if (source == NULL) return DLP_OK;
     if (source->chunks == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "source",
@@ -37831,16 +37719,10 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
                               .batch_size = d->batch_size,
                               .last = train ? d->last : DLP_LAST_PARTIAL,
                               .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0,
-                              .rank = d->rank,
-                              .world_size = d->world_size,
-                              .allow_uneven = d->allow_uneven};
+                              .shuffle_rows = train ? d->shuffle_rows : 0};
     list->shuffle = train ? d->shuffle_chunks : 0;
     run->seed = d->seed;
     run->epochs = train ? d->epochs : 1;
-    run->epoch_end = d->epoch_end;
-    run->set_epoch = d->set_epoch;
-    run->set_epoch_user = d->user;
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -37861,7 +37743,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     int rc = dlpi_split_sums(p, "load", split, &first);
     if (rc == DLP_OK) {
         *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
-        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        dlpi_chunk_plan_of(split, &p->d, *n, first, *n, in_order, &q);
         if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
             split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
         *room = dlpi_chunk_room(&q);
@@ -38011,7 +37893,7 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     if (rc == DLP_OK) {
         ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
             d.preload == DLP_PRELOAD_AUTO;
-        rc = dlp_pipe_start(p);
+        rc = dlpi_table_start(p);
     }
     if (rc == DLP_OK && d.preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
     return dlpi_opened(out, p, rc, err);

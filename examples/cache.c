@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
         .fetch.workers = {.workers_max = 16},
         .shuffle = 1,
         .epochs = 5,
-        .repeat.epoch_end = 1,
+        .pipe.epoch_end = 1,
         .cache.bytes = (uint64_t)share * ITEMS * (WORDS * sizeof(float) + 8) / 100,
     };
     dlp_pipe *pipe = NULL;

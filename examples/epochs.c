@@ -93,7 +93,7 @@ static dlp_pipe *opened(int64_t until, const dlp_state *from, bool barrier) {
     d.pipe.prefetch_factor = 3;
     d.pipe.trace_bytes = 1 << 16;
     d.pipe.resume = from;
-    if (barrier) d.repeat.set_epoch = set_epoch;
+    if (barrier) d.pipe.set_epoch = set_epoch;
     if (dlp_loader_open(&p, &d, &err) != DLP_OK) fprintf(stderr, "epochs: %s\n", err.message);
     return p;
 }

@@ -205,8 +205,7 @@ static dlp_pipe *open_pipe(images *im, const checkpoint *c, const options *opt) 
         .drop_last = 1, /* so that every rank has as many rows in every step */
         .seed = SEED,
         .epochs = opt->epochs,
-        .sampler = {.rank = rank, .world_size = world},
-        .pipe = {.resume = c->steps ? &c->place : NULL},
+        .pipe = {.rank = rank, .world_size = world, .resume = c->steps ? &c->place : NULL},
     };
     dlp_pipe *pipe = NULL;
     dlp_error err;

@@ -241,7 +241,7 @@ static int run(shards *s, dlp_loader_desc *desc) {
     desc->parts.count = count_records;
     desc->parts.load = load;
     desc->parts.user = s;
-    desc->parts.streams = STREAMS;
+    desc->pipe.streams = STREAMS;
     desc->parts.max_part_bytes = s->largest;
     desc->dataset.fields = fields;
     desc->dataset.n_fields = 2;

@@ -196,8 +196,9 @@ static dlp_pipe *open_pipe(const checkpoint *c, const options *opt) {
         .shuffle = 1,
         .seed = SEED,
         .epochs = opt->epochs,
-        .sampler = {.rank = who.rank, .world_size = who.world_size},
-        .pipe = {.resume = c->steps ? &c->place : NULL},
+        .pipe = {.rank = who.rank,
+                 .world_size = who.world_size,
+                 .resume = c->steps ? &c->place : NULL},
     };
     dlp_pipe *pipe = NULL;
     dlp_error err;

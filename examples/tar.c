@@ -239,11 +239,11 @@ int main(int argc, char **argv) {
                   .load = dlp_part_files_load,
                   .shuffle_parts = 1,
                   .shuffle_items = 1,
-                  .streams = 2, /* batches mix samples of two shards */
                   .workers = {.num_workers = 2}},
         .dataset = {.fields = fields, .n_fields = 2, .fetch = fetch_sample, .writes_all_bytes = 1},
         .batch_size = 32,
         .num_workers = 2,
+        .pipe = {.streams = 2}, /* batches mix samples of two shards */
     };
     const char *paths[6];
     int option;

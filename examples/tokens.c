@@ -146,7 +146,7 @@ static int run(const dlp_tokens_desc *shards, const char *state, dlp_loader_desc
     if (!checkpoint_load(state, &c))
         return fprintf(stderr, "tokens: %s is no checkpoint of ours\n", state), 1;
     desc->pipe.resume = c.steps ? &c.place : NULL;
-    if (dlp_ranks_from_env(&desc->sampler.rank, &desc->sampler.world_size, &err) != DLP_OK ||
+    if (dlp_ranks_from_env(&desc->pipe.rank, &desc->pipe.world_size, &err) != DLP_OK ||
         dlp_tokens_open(&tokens, shards, &err) != DLP_OK)
         return say(&err);
     desc->source = tokens;

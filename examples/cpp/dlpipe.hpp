@@ -771,7 +771,7 @@ void set_worker_state(dlp_workers_desc &d, things &kept, const std::shared_ptr<n
 struct end_mark {}; // behind the last batch
 
 // A pipe that runs. As a range it gives batches until there are no more: until the end, a stop, or,
-// with repeat.epoch_end, the end of an epoch; code() says which, and another loop goes on.
+// with epoch_end, the end of an epoch; code() says which, and another loop goes on.
 class pipe {
   public:
     // Moves, and holds the batch of this round: it goes back at the next, or when the loop is left,

@@ -24,7 +24,7 @@
 typedef struct dlp_arrays_chunks_desc {
     dlp_arrays_desc arrays; /* reads 0 */
     dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
-                               more; n_items, fields, rows, load, rows_at, user, set_epoch and
+                               more; n_items, fields, rows, load, rows_at, user and
                                workers.worker_* are the files': 0 here */
 } dlp_arrays_chunks_desc;
 

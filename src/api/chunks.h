@@ -120,19 +120,15 @@ typedef struct dlp_chunks_desc {
     const dlp_device *device; /* not NULL: a transfer stage on this device */
     int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer does */
     int32_t preload;          /* DLP_PRELOAD_* */
-    int64_t epochs;           /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
-    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
-    int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
+    int64_t epochs;           /* pipe.epochs */
+    int32_t pass;             /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
-    uint64_t seed;             /* any value */
-    uint32_t rank, world_size; /* 0, 0: one rank */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
-    dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    uint64_t seed;            /* pipe.seed */
+    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered stay 0 */
     const struct dlp_source *source; /* has the rows (objects: >>s3-chunks); borrowed until close.
                                   It gives n_items (0, or as many) and worker_* (NULL), and, where
                                   it is NULL, load with user. NULL: load reads them */
-    dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
+    dlp_chunk_at_fn rows_at; /* NULL: load writes rows into buffers; else where they lie. Views of
                                   it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 

@@ -34,24 +34,10 @@ typedef struct dlp_expand_desc {
     void *user;                               /* borrowed until close */
     const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
     uint32_t n_fields;
-    uint32_t max_out;         /* k: with expand required; without it 1 */
-    uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
-                                  for each worker, of tiny items up to 1024, and a cell has up to
-                                  32 inputs where these take some 250 ns: fastest. Fewer than
-                                  needed is an error of start */
-    uint32_t streams;         /* C, as of >>found; 0: 1 */
-    int64_t steps_per_epoch;  /* as there */
-    int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
-    int32_t uneven;           /* as there */
-    uint64_t id;              /* the user's number for what expand does, part of a state's
+    uint32_t max_out;      /* k: with expand required; without it 1 */
+    int32_t shuffle_items; /* 1: an input's items in a keyed permutation */
+    uint64_t id;           /* the user's number for what expand does, part of a state's
                                   fingerprint */
-    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
-                                  which makes items ahead of the consumer; DLP_NONE: made in next.
-                                  dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
-    uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
-    void *agree_user;                                     /* borrowed until close */
-    int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
 
 /* The place of the next item, zeros, to be written: data, and length of ragged fields.

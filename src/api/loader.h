@@ -28,11 +28,10 @@ typedef struct dlp_loader_desc {
                           fetch.workers.num_workers */
     int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
     int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;      /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;       /* sampler.seed */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; pipe.epochs */
+    uint64_t seed;       /* pipe.seed, sampler.seed */
     int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
     dlp_fetch_desc fetch; /* dataset: NULL; fetcher: not in the classic topology; batch_pool: in the
                                    concurrent only */
     /* bytes 0: no cache */

@@ -54,28 +54,17 @@ enum {
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
 typedef struct dlp_pack_desc {
-    uint32_t tokens;          /* T; required, 2..2^24 */
-    int32_t rule;             /* DLP_PACK_* */
-    uint32_t overlap;         /* CUT: tokens that a row has from the one before, below S and T */
-    uint32_t max_segments;    /* S: a row with so many is closed, whatever room it has. 0: 2048 by
+    uint32_t tokens;       /* T; required, 2..2^24 */
+    int32_t rule;          /* DLP_PACK_* */
+    uint32_t overlap;      /* CUT: tokens that a row has from the one before, below S and T */
+    uint32_t max_segments; /* S: a row with so many is closed, whatever room it has. 0: 2048 by
                                  batch_size, but 8 and overlap + 1 at least, T at most. A batch may
                                  need a cell, for L tokens, for each segment it may have */
-    uint32_t window;          /* FIT: N, 1..4096; 0: 256 */
-    int32_t longer;           /* FIT: DLP_PACK_LONGER_* */
-    int32_t positions;        /* 0: in the segment; 1: in the document */
-    int32_t uneven;           /* as of >>found */
-    uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
-                                 more for each worker. Fewer than needed is an error of start */
-    uint32_t streams;         /* C, as of >>found; 0: 1 */
-    int64_t steps_per_epoch;  /* as there */
-    uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
+    uint32_t window;       /* FIT: N, 1..4096; 0: 256 */
+    int32_t longer;        /* FIT: DLP_PACK_LONGER_* */
+    int32_t positions;     /* 0: in the segment; 1: in the document */
+    uint64_t id;           /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
-    dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
-                                 ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
-                                 workers_max: 0. name NULL: "pack" */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
-    void *agree_user;                                     /* borrowed until close */
-    int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash

@@ -53,12 +53,8 @@ typedef struct dlp_part_desc {
     uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
                                   batch of this rank may need, and one more. Fewer than that need is
                                   an error of start */
-    uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
-                                  when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
     int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
-                                  DLP_FOREVER, too */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
@@ -69,17 +65,12 @@ typedef struct dlp_part_desc {
                                   0..max_items (>>found); else 0 */
     uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
                                   the fewer cells are needed */
-    int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
     uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
                                   (>>found), 1..2^24; 0: none are */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
-                                  ranks are equal (>>found); NULL: they do not ask each other */
-    void *agree_user;                                     /* borrowed until close */
     const uint64_t
-        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
-    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
     const struct dlp_source *source; /* has the parts (objects: >>s3-parts); borrowed until close.
                                 It gives n_parts (0, or as many), manifest_id (0) and worker_*
                                 (NULL), and, where these are 0 or NULL, load with user,

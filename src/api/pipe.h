@@ -56,13 +56,13 @@ typedef struct dlp_pipe_desc {
     const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
                                   trace_bytes each */
     uint32_t n_counters;
-    /* What holds for a table (>>graph). A loader has these in its own desc, which says more about
-       each field; here they are 0 then. */
-    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1 */
+    /* The run: which items, how often, and on which ranks. */
+    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1.
+                                  Part of the order: it stays the same when world_size changes */
     uint64_t seed;    /* any value */
     int64_t epochs;   /* 0: one; DLP_FOREVER */
     int64_t steps_per_epoch;   /* 0: until the items are out; else full batches, of items of unknown
-                                count or of parts; DLP_FOREVER */
+                                count (DLP_FOREVER, too) or of parts */
     int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
@@ -70,9 +70,10 @@ typedef struct dlp_pipe_desc {
     uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
     int32_t later; /* 1: open makes no threads and opens no device; dlp_pipe_start does. Worker
                       processes are forked by open */
-    int (*set_epoch)(void *user, uint64_t epoch);         /* as of dlp_repeat_desc; NULL: none */
+    int (*set_epoch)(void *user, uint64_t epoch);         /* (>>samplers); NULL: epochs overlap */
     void *set_epoch_user;                                 /* borrowed until close */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found; NULL: none */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* the ends of several ranks are equal
+                                  (>>found); NULL: they do not ask each other */
     void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
 

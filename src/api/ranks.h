@@ -11,7 +11,7 @@
 
    Rank, world and cores   dlp_ranks who;
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
-                           .sampler = {.rank = who.rank, .world_size = who.world_size},
+                           .pipe = {.rank = who.rank, .world_size = who.world_size},
                            .num_workers = who.cores,
                            .fetch.workers = {.affinity = who.cpus,
                                              .n_affinity = who.confined ? 0 : who.n_cpus}

@@ -67,8 +67,6 @@ typedef struct dlp_sampler_desc {
                                   state's fingerprint; else 0, or what a source that knows its data
                                   (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
        (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
        pure, as function. NULL: that at another position of the epoch. */
@@ -76,23 +74,17 @@ typedef struct dlp_sampler_desc {
 } dlp_sampler_desc;
 
 /* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
-   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
-   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
-   first item of an epoch is fetched, once next has returned all batches of the one before. While it
-   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
-   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   so with dlp_pipe_desc.set_epoch, for data that changes between epochs (a curriculum, other
+   augmentation, new negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is
+   called before the first item of an epoch is fetched, once next has returned all batches of the
+   one before. While it runs no callback of the pipe does; whatever it has changed is seen by all
+   that run after it. What that costs at each border, dlp_stats and dlp_pipe_explain tell.
    It is called by the consumer's next: in the first one, in that after an epoch's last batch (and
-   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins
-   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins the
+   epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
    Worker processes have their own memory since start: of what set_epoch changes they see files, and
    memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
    cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
-   cell from an epoch before is not loaded again. Not with subscribers. */
-typedef struct dlp_repeat_desc {
-    int64_t epochs;    /* 0: one; DLP_FOREVER */
-    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once after each epoch */
-    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
-                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
-                          release, next_epoch, seek, close */
-    void *set_epoch_user;                         /* borrowed until close */
-} dlp_repeat_desc;
+   cell from an epoch before is not loaded again. set_epoch returns 0, or failure
+   (DLP_ERR_CALLBACK). It may call dlp_pipe_stop, _state, _stats; not next, release, next_epoch,
+   seek, close. Not with subscribers. */

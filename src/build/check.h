@@ -39,14 +39,13 @@ static int dlpi_check_graph(dlp_pipe *p) {
 }
 
 static int dlpi_check_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = dlpi_sampler_of(p);
-    const dlpi_stage *st = p->sampler;
-    int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    const dlp_pipe_desc *d = &p->d;
+    int rc = dlpi_within(p, "", "allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
-    p->world = d->world_size ? d->world_size : 1;
-    p->rank = d->rank;
+    p->world = dlpi_roles_world(p);
+    p->rank = p->world > 1 ? d->rank : 0;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    rc = dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
+    rc = dlpi_check_ranks(p, p->world == d->world_size ? p->global_batch : d->world_size);
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 

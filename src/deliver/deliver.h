@@ -65,7 +65,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
     p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
-    if (!p->epoch_open && p->repeat->epoch_end) p->epoch_end_due = 1;
+    if (!p->epoch_open && p->d.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
@@ -251,7 +251,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_pace_call(p);
         return rc;
     }
-    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
+    if (timeout_ms < 0 && !p->barrier && dlpi_pace_skips_wait(p)) {
         p->pace.clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         p->pace.clock_off = 0;
@@ -305,14 +305,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     dlpi_taken(p, b, 0);
     dlpi_slot_release(p, s);
     p->epoch_now = epoch;
-    if (empty && p->repeat->epochs == DLP_FOREVER) {
+    if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
                        "the stream has no item in an epoch, and epochs go on for ever");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
-    return p->repeat->epoch_end ? DLP_EPOCH_END : DLP_OK;
+    return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
 /* The slot of the next batch that is wanted and has not failed. */

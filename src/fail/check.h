@@ -177,15 +177,15 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Rank and world_size of a desc, and the rows of a batch that they share. */
-static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, uint64_t world,
-                            uint64_t batch_size, bool uneven) {
-    int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
+/* Rank and world_size, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
+    const uint32_t world = p->d.world_size;
+    int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
                          "0..world_size - 1");
     if (world != 0) p->ranks_given = 1;
-    if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
-                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
+    if (rc != DLP_OK || world == 0 || p->d.allow_uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, "", "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
                        "; set allow_uneven for ranks of different counts",
                        batch_size, world);
 }

@@ -79,7 +79,7 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
         if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
         if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
     }
-    all = q->d.agree(q->d.agree_user, mine, 1);
+    all = p->d.agree(p->d.agree_user, mine, 1);
     if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
     q->agreed.last = all <= n;
     if (all <= n) q->agreed.left = (uint64_t)all;
@@ -96,7 +96,7 @@ static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
-    if (p->repeat->epoch_end) return DLP_EPOCH_END;
+    if (p->d.epoch_end) return DLP_EPOCH_END;
     return rc == DLP_OK ? DLPI_NEXT_EPOCH : rc;
 }
 
@@ -107,7 +107,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     int64_t mine = over           ? DLPI_AGREE_OVER
                    : rc == DLP_OK ? dlpi_agree_mine(p, b)
                                   : DLPI_AGREE_FAILED;
-    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    int64_t all = p->d.agree(p->d.agree_user, mine, 0);
     if (rc < 0) return rc;
     if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");

@@ -60,22 +60,6 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* What descs, of which this is a copy, say of an epoch's end. */
-static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    const int64_t steps = q->d.steps_per_epoch;
-    q->all = q;
-    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    if (steps != DLP_FOREVER)
-        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
-                    "0..2^40, or DLP_FOREVER");
-    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
-    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
-    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
-    return p->err.code;
-}
-
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
@@ -113,19 +97,19 @@ static int dlpi_found_fit(dlp_pipe *p) {
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
                            p->source->input, q->plan.n_inputs);
-    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
+    if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
+    if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0 with world_size %" PRIu32
                            ", and no rank knows how "
                            "many items the others have: set it, or agree (an all-reduce), or "
                            "uneven = 1",
                            p->world);
-    q->agreed.asks = q->d.agree != NULL && p->world > 1;
+    q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
     return DLP_OK;
 }
@@ -197,7 +181,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (dlpi_is_shared(p) && q->d.agree != NULL)
+    if (dlpi_is_shared(p) && p->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",

@@ -92,6 +92,13 @@ typedef struct dlpi_found_rule {
                  bool set);
 } dlpi_found_rule;
 
+/* Who makes the items of inputs, and in how many cells. */
+typedef struct dlpi_cells_desc {
+    dlp_workers_desc workers;
+    uint32_t queue_size; /* cells; 0: the plan says it */
+    uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
+} dlpi_cells_desc;
+
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule; /* NULL: a row is an item */
@@ -131,6 +138,30 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+/* What the run says of streams and of an epoch's end, and what is said of the cells. */
+static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
+    dlpi_found *q = st->self;
+    const dlp_pipe_desc *run = &p->d;
+    const int64_t steps = run->steps_per_epoch;
+    q->all = q;
+    q->d.queue_size = cells->queue_size;
+    q->plan.window = cells->window;
+    q->plan.streams = run->streams ? run->streams : 1;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
+    dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
+    dlpi_within(p, st->name, "streams", run->streams, 0, 1 << 16,
+                "0..2^16, a divisor of batch_size");
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", run->uneven, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "shared_streams", run->shared_streams, 0, 1, "0 or 1");
+    if (run->agree != NULL && (steps != 0 || run->uneven))
+        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
+    return p->err.code;
+}
 
 /* ---- the lists of the streams ---- */
 

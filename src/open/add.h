@@ -16,10 +16,9 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     return dlpi_added(p, st, DLP_OK);
 }
 
-static dlp_stage dlpi_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
+static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
     if (st == NULL) return p->err.code;
-    *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 

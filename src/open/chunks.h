@@ -24,11 +24,22 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
-/* Copy a desc, with what its source says of the rows. */
+/* Copy a desc, with what its source says of the rows, and what it says by a short name. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
     *d = *desc;
+    if (d->seed == 0) d->seed = d->pipe.seed;
+    if (d->epochs == 0) d->epochs = d->pipe.epochs;
+    if (d->pipe.seed != 0 && d->pipe.seed != d->seed)
+        return dlpi_error_set(err, DLP_ERR_ARG, "pipe.seed",
+                              "pipe.seed is %" PRIu64 ", must be 0, or as the seed of the chunks",
+                              d->pipe.seed);
+    if (d->pipe.epochs != 0 && d->pipe.epochs != d->epochs)
+        return dlpi_error_set(err, DLP_ERR_ARG, "pipe.epochs",
+                              "pipe.epochs is %" PRId64
+                              ", must be 0, or as the epochs of the chunks",
+                              d->pipe.epochs);
     if (source == NULL) return DLP_OK;
     if (source->chunks == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "source",
@@ -100,16 +111,10 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
                               .batch_size = d->batch_size,
                               .last = train ? d->last : DLP_LAST_PARTIAL,
                               .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0,
-                              .rank = d->rank,
-                              .world_size = d->world_size,
-                              .allow_uneven = d->allow_uneven};
+                              .shuffle_rows = train ? d->shuffle_rows : 0};
     list->shuffle = train ? d->shuffle_chunks : 0;
     run->seed = d->seed;
     run->epochs = train ? d->epochs : 1;
-    run->epoch_end = d->epoch_end;
-    run->set_epoch = d->set_epoch;
-    run->set_epoch_user = d->user;
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -130,7 +135,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     int rc = dlpi_split_sums(p, "load", split, &first);
     if (rc == DLP_OK) {
         *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
-        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        dlpi_chunk_plan_of(split, &p->d, *n, first, *n, in_order, &q);
         if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
             split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
         *room = dlpi_chunk_room(&q);
@@ -280,7 +285,7 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     if (rc == DLP_OK) {
         ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
             d.preload == DLP_PRELOAD_AUTO;
-        rc = dlp_pipe_start(p);
+        rc = dlpi_table_start(p);
     }
     if (rc == DLP_OK && d.preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
     return dlpi_opened(out, p, rc, err);

@@ -6,10 +6,11 @@
 #include "build/check.h"
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
 
-static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
+                                 const dlpi_cells_desc *cells) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &cells->workers);
     if (st == NULL) return p->err.code;
-    return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
+    return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
 }
 
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {

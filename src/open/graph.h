@@ -121,7 +121,7 @@ static int dlpi_table_rows(dlpi_table *t) {
         t->of < t->nodes[0].list.mix->n)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
                            "dataset %" PRIu32 " of the mix has no fetch node; add it", t->of + 1);
-    field = t->unknown ? NULL : dlpi_run_given(t->d, false);
+    field = t->unknown ? NULL : dlpi_run_given(t->d);
     if (field != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,
                            "%s is set, and no node loads parts or makes items of unknown count; "
@@ -135,7 +135,9 @@ static int dlpi_table_rows(dlpi_table *t) {
 /* Add the stages of a table to a pipe without stages. */
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
-    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc};
+    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
+    memcpy((uint8_t *)&p->d + DLPI_RUN_FROM, (const uint8_t *)desc + DLPI_RUN_FROM,
+           sizeof p->d - DLPI_RUN_FROM); /* a loader's short names are in desc */
     return dlpi_table_rows(&t);
 }
 
@@ -143,16 +145,20 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
-    dlp_pipe_desc d = desc != NULL ? *desc : zeros;
+    const dlp_pipe_desc *d = desc != NULL ? desc : &zeros;
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
-    memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
-    if ((rc = dlpi_pipe_make(&p, &d, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, desc ? desc : &zeros), err);
+    if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
+}
+
+/* Start a pipe of a table, or prepare its start. */
+static int dlpi_table_start(dlp_pipe *p) {
+    return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
 }
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
@@ -160,8 +166,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    rc = desc != NULL && desc->later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
-    return dlpi_opened(out, p, rc, err);
+    return dlpi_opened(out, p, dlpi_table_start(p), err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,

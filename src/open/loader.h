@@ -8,10 +8,10 @@
    added. */
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
     dlp_dataset dataset; /* fetch's */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
+    dlp_pipe_desc run;
 } dlpi_loader;
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
@@ -29,8 +29,9 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
          d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
         {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
          l->batch.last},
-        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"pipe.epochs", "0, or as the loader's epochs", d->epochs, l->run.epochs},
         {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+        {"pipe.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->run.seed},
         {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
          l->batch.workers.num_workers},
     };
@@ -45,9 +46,9 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
     l->sampler.order = (int32_t)both[2].full;
     l->batch.last = (int32_t)both[3].full;
-    l->repeat.epochs = both[4].full;
-    l->sampler.seed = (uint64_t)both[5].full;
-    l->batch.batch_workers = (int32_t)both[6].full;
+    l->run.epochs = both[4].full;
+    l->run.seed = (uint64_t)(both[5].full != 0 ? both[5].full : both[6].full);
+    l->batch.batch_workers = (int32_t)both[7].full;
     return DLP_OK;
 }
 
@@ -105,7 +106,7 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
 
 /* Classic, and several items at once in each worker: as many batches for each as these are of. */
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
-    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
+    uint64_t world = l->run.world_size ? l->run.world_size : 1;
     uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
     if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
     if (rows > 0 && l->fetch.batch_pool > 0)
@@ -135,16 +136,9 @@ static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     node->workers.num_workers = l->sampler.threaded;
     node->list.order = &to->order;
     to->order = l->sampler;
-    to->order.threaded = to->order.allow_uneven = 0;
-    to->order.seed = to->order.rank = to->order.world_size = 0;
-    to->pipe.seed = l->sampler.seed;
-    to->pipe.rank = l->sampler.rank;
-    to->pipe.world_size = l->sampler.world_size;
-    to->pipe.allow_uneven = l->sampler.allow_uneven;
-    to->pipe.epochs = l->repeat.epochs;
-    to->pipe.epoch_end = l->repeat.epoch_end;
-    to->pipe.set_epoch = l->repeat.set_epoch;
-    to->pipe.set_epoch_user = l->repeat.set_epoch_user;
+    to->order.threaded = 0;
+    to->order.seed = 0;
+    to->pipe = l->run;
 }
 
 static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
@@ -174,11 +168,10 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
 }
 
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlpi_loader l = {d->sampler, d->repeat, d->dataset, d->fetch, d->batch};
+    dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
     int rc = dlpi_loader_stages(p, d, &l);
     if (rc != DLP_OK || (rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    to->pipe = d->pipe;
-    to->pipe.prefetch_factor = p->d.prefetch_factor;
+    l.run.prefetch_factor = p->d.prefetch_factor;
     dlpi_loader_list(&l, to);
     to->dataset = l.dataset;
     l.fetch.dataset = &to->dataset;
@@ -222,6 +215,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     if (rc != DLP_OK) return rc;
     rc = dlpi_loader_fill(&p, desc, &to, err);
     if (rc == DLP_OK) rc = dlpi_table_add(p, to.nodes, to.n, &to.pipe);
-    if (rc == DLP_OK) rc = dlp_pipe_start(p);
+    if (rc == DLP_OK) rc = dlpi_table_start(p);
     return dlpi_opened(out, p, rc, err);
 }

@@ -20,17 +20,19 @@ static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
 }
 
 /* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
-   d: of its last expand, or of filters alone. */
+ */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlpi_makers *m, const dlp_expand_desc *d) {
+                            const dlpi_makers *m) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+    const dlpi_cells_desc c = dlpi_makers_cells(t, m);
+    const dlp_expand_desc d = dlpi_makers_expand_desc(m);
     dlpi_stage one = *st;
     dlpi_expand *x = &b->x;
     uint32_t n;
     int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
-    if ((rc = dlpi_expand_take(t->p, &one, d)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_take(t->p, &one, &d, &c)) != DLP_OK) return rc;
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
@@ -168,7 +170,6 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
-    dlp_expand_desc d;
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
@@ -188,7 +189,6 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
             "in_flight for many reads at once",
             t->joins->name);
     node = dlpi_makers_name(&m);
-    dlpi_makers_expand_desc(t, node, &m, &d);
     if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
@@ -196,7 +196,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
@@ -339,10 +339,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;
-    j->found.plan.streams = j->at[0].x.found.plan.streams;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    if ((rc = dlpi_found_take_ends(t->p, st)) != DLP_OK) return rc;
+    rc = dlpi_found_take_run(t->p, st, &(dlpi_cells_desc){.queue_size = j->found.d.queue_size});
+    if (rc != DLP_OK) return rc;
     if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;

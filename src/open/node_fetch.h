@@ -167,10 +167,7 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
     t->makes = dlpi_table_makes(t);
     if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
-                                                    .rank = t->d->rank,
-                                                    .world_size = t->d->world_size,
-                                                    .allow_uneven = t->d->allow_uneven});
+    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
     t->p->node = node->name;

@@ -7,10 +7,7 @@
 
 static int dlpi_node_repeat(dlpi_table *t) {
     t->p->node = "repeat";
-    return dlpi_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
-                                                    .epoch_end = t->d->epoch_end,
-                                                    .set_epoch = t->d->set_epoch,
-                                                    .set_epoch_user = t->d->set_epoch_user});
+    return dlpi_add_repeat(t->p);
 }
 
 /* What the list's order and the pipe's desc both say is said once, or alike. */
@@ -19,10 +16,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
         const char *field;
         uint64_t got, run;
     } both[] = {{"list.order.seed", s->seed, t->d->seed != 0 ? t->d->seed : s->seed},
-                {"list.order.rank", s->rank, t->d->rank},
-                {"list.order.world_size", s->world_size, t->d->world_size},
-                {"list.order.threaded", (uint64_t)s->threaded, 0},
-                {"list.order.allow_uneven", (uint64_t)s->allow_uneven, 0}};
+                {"list.order.threaded", (uint64_t)s->threaded, 0}};
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
             return dlpi_bad(t->p, node->name, both[i].field,
@@ -63,9 +57,6 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    s->rank = t->d->rank;
-    s->world_size = t->d->world_size;
-    s->allow_uneven = t->d->allow_uneven;
     return DLP_OK;
 }
 

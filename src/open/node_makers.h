@@ -9,39 +9,6 @@
 #include "stages/push.h"
 /* ---- load, expand, filter, pack, window: items of unknown count ---- */
 
-/* A field of a row's desc that something else says: the pipe's desc, the list, the queue. */
-typedef struct dlpi_elsewhere {
-    const char *field;
-    size_t at, bytes, from; /* from: its place in the pipe's desc; 0: it is not there */
-    const char *where;
-} dlpi_elsewhere;
-
-#define DLPI_SAID(type, f, from, where) \
-    { #f, offsetof(type, f), sizeof(((type *)0)->f), from, where }
-#define DLPI_RUN(type, f) DLPI_SAID(type, f, offsetof(dlp_pipe_desc, f), "the pipe's desc")
-#define DLPI_COMMON(type) \
-    DLPI_RUN(type, streams), DLPI_RUN(type, steps_per_epoch), DLPI_RUN(type, uneven), \
-        DLPI_RUN(type, shared_streams), DLPI_RUN(type, agree), DLPI_RUN(type, agree_user), \
-        DLPI_SAID(type, queue_size, 0, "queue.capacity"), \
-        DLPI_SAID(type, workers, 0, "workers of the node")
-
-/* Refuse such fields if the desc of a row sets them, and fill in what the pipe's desc says. */
-static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *desc,
-                               const dlpi_elsewhere *e, size_t n) {
-    for (; n > 0; n--, e++) {
-        uint8_t *at = (uint8_t *)desc + e->at;
-        static const uint8_t zeros[8];
-        const bool workers = e->bytes == sizeof(dlp_workers_desc);
-        if (workers ? dlpi_workers_given((dlp_workers_desc *)(void *)at)
-                    : memcmp(at, zeros, e->bytes) != 0)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
-                               "%s is set in the desc of the node; set 0 here, and %s instead",
-                               e->field, e->where);
-        if (e->from != 0) memcpy(at, (const uint8_t *)t->d + e->from, e->bytes);
-    }
-    return DLP_OK;
-}
-
 /* ---- load, window ---- */
 
 /* The window after the rows that are being added: its items; 0: that row is no window. A cache may
@@ -62,10 +29,20 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
-static const dlpi_elsewhere dlpi_load_elsewhere[] = {
-    DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
-    DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
-    DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
+/* The first field of a load's desc that another row says, and which; NULL: none is set. A loader,
+   which has no rows, sets them. */
+static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
+    *where = "list.n_items";
+    if (d->n_parts != 0) return "n_parts";
+    *where = "list.shuffle";
+    if (d->shuffle_parts != 0) return "shuffle_parts";
+    *where = "a window node";
+    if (d->window != 0) return "window";
+    *where = "queue.capacity";
+    if (d->queue_size != 0) return "queue_size";
+    *where = "workers of the node";
+    return dlpi_workers_given(&d->workers) ? "workers" : NULL;
+}
 
 /* What the source of a load row says of its parts. */
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
@@ -87,9 +64,12 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
 
 /* The desc of a load row, with what other rows and the pipe's desc say. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+    const char *where, *given = dlpi_load_given(&node->load, &where);
     *d = node->load;
-    const int rc = dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_load_elsewhere));
-    if (rc != DLP_OK) return rc;
+    if (given != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
+                           "%s is set in the desc of the node; set 0 here, and %s instead", given,
+                           where);
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -235,14 +215,10 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
                     node->expand.shuffle_items);
 }
 
-static const dlpi_elsewhere dlpi_elsewhere_of_expand[] = {
-    DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
-
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
-    dlp_expand_desc d = node->expand;
-    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(dlpi_elsewhere_of_expand));
-    if (rc != DLP_OK) return rc;
+    const dlp_expand_desc d = node->expand;
+    int rc;
     if (d.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     if (m->n_levels == DLPI_LEVELS)
@@ -352,7 +328,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
 /* The push before these rows: add the stage that reads it. */
 static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *node = m->push;
-    const char *field = dlpi_run_given(t->d, false);
+    const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
     dlpi_stage *st;
@@ -395,18 +371,18 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
 }
 
-/* The desc of the last expand, or of filters alone. node: their row that names the stage. */
-static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                                    dlp_expand_desc *d) {
-    *d = (dlp_expand_desc){.expand = NULL};
-    dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
-    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
-    d->fields = NULL; /* the levels have them */
-    d->n_fields = 0;
-    d->queue_size = m->capacity;
-    d->workers = m->workers;
-    d->id = m->id;
-    d->window = dlpi_window_after(t);
+/* The desc of the last expand, or of filters alone. */
+static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
+    dlp_expand_desc d = {.expand = NULL};
+    if (m->maker != NULL) d = m->level[m->n_levels - 2].maker;
+    d.fields = NULL; /* the levels have them */
+    d.n_fields = 0;
+    d.id = m->id;
+    return d;
+}
+
+static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
+    return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
 }
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
@@ -420,19 +396,16 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
 /* The stage that makes items. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
+    const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     dlp_expand_desc d;
     t->p->node = node->name;
-    if (node->verb == DLP_PACK) {                                        /* needs: pack */
-        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)}; /* needs: pack */
-        dlp_pack_desc k = node->pack;                                    /* needs: pack */
-        int rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));        /* needs: pack */
-        k.queue_size = m->capacity;                                      /* needs: pack */
-        k.workers = m->workers;                                          /* needs: pack */
-        k.id = m->id;                                                    /* needs: pack */
-        return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);              /* needs: pack */
-    }                                                                    /* needs: pack */
-    dlpi_makers_expand_desc(t, node, m, &d);
-    return dlpi_add_expand(t->p, &d);
+    if (node->verb == DLP_PACK) {           /* needs: pack */
+        dlp_pack_desc k = node->pack;       /* needs: pack */
+        k.id = m->id;                       /* needs: pack */
+        return dlpi_add_pack(t->p, &k, &c); /* needs: pack */
+    }                                       /* needs: pack */
+    d = dlpi_makers_expand_desc(m);
+    return dlpi_add_expand(t->p, &d, &c);
 }
 
 /* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
@@ -546,7 +519,6 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 
 /* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
 static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
-    const dlpi_elsewhere *e = dlpi_load_elsewhere;
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
     if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0 &&
@@ -559,11 +531,10 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     list->shuffle = d->shuffle == 1 ? 1 : d->parts.shuffle_parts;
     if (d->shuffle == 1) node->load.shuffle_items = 1;
     to->order.order = DLP_ORDER_SEQUENTIAL;
-    for (size_t i = 0; i < sizeof dlpi_load_elsewhere / sizeof *e; i++, e++) {
-        uint8_t *at = (uint8_t *)&node->load + e->at;
-        if (e->from != 0) memcpy((uint8_t *)&to->pipe + e->from, at, e->bytes);
-        memset(at, 0, e->bytes);
-    }
+    node->load.n_parts = 0;
+    node->load.queue_size = node->load.window = 0;
+    node->load.shuffle_parts = 0;
+    node->load.workers = (dlp_workers_desc){.num_workers = 0};
     if (d->parts.window > 0)
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
 }

@@ -27,38 +27,17 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     return rc;
 }
 
-#define DLPI_RUN_FROM offsetof(dlp_pipe_desc, streams) /* what holds for tables stands from there */
+#define DLPI_RUN_FROM \
+    offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
-/* The first field of a pipe's desc that only tables have, or, of items of known count, the first
-   that they have no use for; NULL: none is set. */
-static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
+/* The first field of a pipe's desc that items of known count have no use for; NULL: none is set. */
+static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     if (d->streams != 0) return "streams";
     if (d->steps_per_epoch != 0) return "steps_per_epoch";
     if (d->uneven != 0) return "uneven";
     if (d->shared_streams != 0) return "shared_streams";
     if (d->agree != NULL) return "agree";
-    if (d->agree_user != NULL) return "agree_user";
-    if (!all) return NULL;
-    if (d->seed != 0) return "seed";
-    if (d->epochs != 0) return "epochs";
-    if (d->epoch_end != 0) return "epoch_end";
-    if (d->allow_uneven != 0) return "allow_uneven";
-    if (d->rank != 0) return "rank";
-    if (d->later != 0) return "later";
-    if (d->world_size != 0) return "world_size";
-    if (d->set_epoch != NULL) return "set_epoch";
-    return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
-}
-
-/* These belong to a table: a loader's own desc says them. */
-static int dlpi_run_check(dlp_pipe *p) {
-    const char *field = dlpi_run_given(&p->d, true);
-    if (field == NULL) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, "", field,
-        "%s of the pipe's desc is for dlp_pipe_open; set it in the loader's desc, or "
-        "fill a table (dlp_loader_nodes) and open that",
-        field);
+    return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
@@ -85,8 +64,7 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     dlpi_beside_take(p);
     dlpi_roles_begin(p);
     dlpi_whole_take(p);
-    if ((rc = dlpi_run_check(p)) == DLP_OK) rc = dlpi_check_pipe(p);
-    if (rc != DLP_OK) {
+    if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
         return rc;

@@ -17,12 +17,10 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 /* The counts of all parts, if they are known in advance. */
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    dlp_part_desc d = x->part;
+    const dlp_part_desc d = x->part;
     uint64_t items = 0;
-    int rc;
-    d.agree = NULL; /* what is said of the ends of ranks holds for what is made of the items */
-    d.steps_per_epoch = d.uneven = d.shared_streams = 0;
-    if ((rc = dlpi_parts_bounds(p, st, &d)) != DLP_OK) return rc;
+    int rc = dlpi_parts_bounds(p, st, &d);
+    if (rc != DLP_OK) return rc;
     x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
     if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
     for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {

@@ -13,7 +13,6 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
     };
     const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -21,7 +20,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
         rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
                          DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
     if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+    return dlpi_check_ranks(p, d->batch_size);
 }
 
 /* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */

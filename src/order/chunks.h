@@ -228,13 +228,14 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 }
 
 /* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
-static void dlpi_chunk_plan_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
-                               uint64_t positions, bool in_order, dlpi_chunk_plan *q) {
+static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
+                               uint64_t *first, uint64_t positions, bool in_order,
+                               dlpi_chunk_plan *q) {
     uint64_t rows;
     dlpi_chunk_counts_of(d, n, first, q);
     q->batch = d->batch_size;
-    q->rank = d->rank;
-    q->world = d->world_size ? d->world_size : 1;
+    q->rank = run->rank;
+    q->world = run->world_size ? run->world_size : 1;
     q->drop = d->last == DLP_LAST_DROP;
     q->spans = d->within_chunks == 0 && !dlpi_chunk_aligned(q, in_order);
     rows = q->first ? dlpi_chunk_all(q) : (positions - 1) * q->chunk_rows + q->last_rows;

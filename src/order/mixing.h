@@ -294,9 +294,6 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
 static void dlpi_mix_clear(dlp_sampler_desc *to) {
     dlp_sampler_desc clear = {0};
     clear.threaded = to->threaded;
-    clear.rank = to->rank;
-    clear.world_size = to->world_size;
-    clear.allow_uneven = to->allow_uneven;
     *to = clear;
 }
 

@@ -317,7 +317,6 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *fetch, *batcher;
-    const dlp_repeat_desc *repeat; /* always there */
     /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
        are; NULL: none */
     const dlpi_keeper_ops *keeper;
@@ -333,7 +332,7 @@ struct dlp_pipe {
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
     const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
-    const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
+    bool barrier;                     /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
     int n_item_work;                  /* first those of rows, in order; after them, up to */
     int n_work;                       /* those of batches; after them, up to */

@@ -143,11 +143,8 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
-static const dlp_repeat_desc dlpi_one_epoch = {0, 0, NULL, NULL};
-
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
-    p->repeat = &dlpi_one_epoch;
     p->source = &dlpi_no_source;
     p->keeper = &dlpi_no_keeper;
     p->kept_by = -1;
@@ -165,6 +162,11 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
     if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
     if (ops->sharing != NULL) p->sharing = ops->sharing;
+}
+
+/* Ranks that share the rows of a batch: one where a lender's batches are shared. */
+static uint32_t dlpi_roles_world(const dlp_pipe *p) {
+    return p->lends || p->d.world_size == 0 ? 1 : p->d.world_size;
 }
 
 /* A stage that wants to know the number of items in advance; NULL: none does. */

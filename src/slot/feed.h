@@ -23,7 +23,7 @@
 
 /* Is nothing of this epoch to be fetched yet? */
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
-    return p->barrier != NULL && /* I2 <- I2 */
+    return p->barrier && /* I2 <- I2 */
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
@@ -41,7 +41,7 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
 /* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
-    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    if (DLPI_LIKELY(!p->barrier)) return false;
     asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
     return asked != p->epoch_begun && asked != UINT64_MAX &&
            dlpi_generation_seek(asked) == p->seek_no &&
@@ -54,7 +54,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
     p->pace.set_ns = dlpi_now_ns();
-    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    rc = p->d.set_epoch(p->d.set_epoch_user, epoch);
     p->pace.began_ns = dlpi_now_ns();
     dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
     if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)

@@ -10,7 +10,7 @@ static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint3
 }
 
 static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat->epochs;
+    int64_t n = p->d.epochs;
     if (n == DLP_FOREVER) return false;
     return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }

@@ -147,7 +147,6 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     if (d->load != NULL) return "chunks.load";
     if (d->rows_at != NULL) return "chunks.rows_at";
     if (d->user != NULL) return "chunks.user";
-    if (d->set_epoch != NULL) return "chunks.set_epoch";
     if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
     if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;

@@ -67,10 +67,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_de
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
-        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -93,7 +90,8 @@ static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_d
     dlpi_copy_text(l->name, sizeof l->name, name);
 }
 
-static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d,
+                            const dlpi_cells_desc *cells) {
     dlpi_expand *x = st->self;
     int rc = dlpi_expand_bounds(p, st->name, d);
     if (rc != DLP_OK) return rc;
@@ -102,21 +100,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->n_levels = 1;
     if (d->expand != NULL) dlpi_expand_add(x, st->name, d);
     x->level[1].n = d->n_fields;
-    x->found.d = (dlp_part_desc){.manifest_id = d->id,
-                                 .queue_size = d->queue_size,
-                                 .max_items = d->expand ? d->max_out : 1,
-                                 .steps_per_epoch = d->steps_per_epoch,
-                                 .uneven = d->uneven,
-                                 .shared_streams = d->shared_streams,
-                                 .agree = d->agree,
-                                 .agree_user = d->agree_user};
+    x->found.d = (dlp_part_desc){.manifest_id = d->id, .max_items = d->expand ? d->max_out : 1};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
-    x->found.plan.streams = d->streams ? d->streams : 1;
     x->found.plan.most = x->found.most_items;
-    x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
-    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if ((rc = dlpi_found_take_run(p, st, cells)) != DLP_OK) return rc;
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
@@ -150,7 +139,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
-    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
+    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
@@ -487,7 +476,8 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
         if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
-    if (x->d.window > 0) dlpi_what_add(text, size, "window %" PRIu32, x->d.window);
+    if (x->found.plan.window > 0)
+        dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {

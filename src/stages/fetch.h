@@ -33,9 +33,9 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t world = dlpi_sampler_of(p)->world_size;
+    uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
-        return dlpi_bad(p, p->sampler->name, "sampler.world_size",
+        return dlpi_bad(p, "", "world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
 }

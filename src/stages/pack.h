@@ -15,8 +15,6 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
-        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -32,23 +30,17 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
     return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
 }
 
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
+                          const dlpi_cells_desc *cells) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id,
-                           .queue_size = d->queue_size,
-                           .steps_per_epoch = d->steps_per_epoch,
-                           .uneven = d->uneven,
-                           .shared_streams = d->shared_streams,
-                           .agree = d->agree,
-                           .agree_user = d->agree_user};
+    q->d = (dlp_part_desc){.manifest_id = d->id};
     q->least_items = 1;
-    q->plan.streams = d->streams ? d->streams : 1;
-    return dlpi_found_take_ends(p, st);
+    return dlpi_found_take_run(p, st, cells);
 }
 
 /* ---- fields ---- */

@@ -55,11 +55,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
-         "0..2^48; DLP_FOREVER with max_items, where load counts"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
@@ -72,15 +69,27 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->window != 0)
         dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
                  d->window);
-    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
-        dlpi_bad(p, st->name, "max_items",
-                 "0, as min_items, uneven and shared_streams, where the counts are given",
+    if (d->max_items != 0 || d->min_items != 0)
+        dlpi_bad(p, st->name, "max_items", "0, as min_items, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
         dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
-    if (d->agree != NULL)
-        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
+}
+
+/* What the run says of rows that lie in parts of known counts. */
+static int dlpi_parts_run(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
+        {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
+         "0..2^48; DLP_FOREVER with max_items, where load counts"},
+        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
+        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
+    };
+    dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
+    if (p->d.agree != NULL)
+        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
+    return p->err.code;
 }
 
 /* Items of part i, of which there may be as many as room. */
@@ -105,13 +114,14 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
+    if (rc == DLP_OK) rc = dlpi_parts_run(p, st);
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
-    q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = (uint64_t)d->steps_per_epoch;
+    q->plan.streams = p->d.streams ? p->d.streams : 1;
+    q->plan.steps = (uint64_t)p->d.steps_per_epoch;
     q->plan.shuffle_parts = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
     q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);

@@ -118,19 +118,16 @@ static const dlpi_stage_ops dlpi_sampler_ops = {
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
-        {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
+        {DLPI_AT(dlp_pipe_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    p->repeat = st->self;
-    if (p->repeat->epochs == DLP_NONE)
-        return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
-    p->barrier = p->repeat->set_epoch ? p->repeat : NULL;
-    return dlpi_check_bounds(p, st->name, p->repeat, DLPI_ROWS(bounds));
+    if (p->d.epochs == DLP_NONE) return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = p->d.set_epoch != NULL;
+    return dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
-    .self_bytes = sizeof(dlp_repeat_desc),
     .words = {.slow = "make the sampler's own function cheaper"},
 };

@@ -512,10 +512,6 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
                 "1 before a split stage, whose batch_size counts rows");
     if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
     dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
-    dlpi_within(p, sampler, "world_size", p->world, 1, 1,
-                "0 before a split stage, whose rank and world_size are read");
-    dlpi_within(p, sampler, "allow_uneven", dlpi_sampler_of(p)->allow_uneven, 0, 0,
-                "0 before a split stage, whose allow_uneven is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -574,7 +570,7 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
-    dlpi_chunk_plan_of(d, n, c->first, p->batches_per_epoch,
+    dlpi_chunk_plan_of(d, &p->d, n, c->first, p->batches_per_epoch,
                        order->order == DLP_ORDER_SEQUENTIAL && order->subset == NULL &&
                            p->batches_per_epoch == n,
                        &c->plan);

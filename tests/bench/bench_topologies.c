@@ -272,10 +272,10 @@ static int open_parts(const struct row *row, int placement, struct folder *f, dl
     dlp_loader_desc desc = loader_desc(row, placement, f);
     desc.parts = (dlp_part_desc){.items = items,
                                  .max_part_bytes = group_most(f),
-                                 .streams = 2,
                                  .load = load_part,
                                  .user = f,
                                  .workers = {.num_workers = WORKERS, .placement = placement}};
+    desc.pipe.streams = 2;
     for (uint32_t at = 0; at < f->n && desc.parts.n_parts < 64; at += GROUP) {
         items[desc.parts.n_parts++] = f->n - at < GROUP ? f->n - at : GROUP;
     }

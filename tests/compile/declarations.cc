@@ -27,7 +27,7 @@ int main() {
         .dataset = {.n_items = 100, .fields = &field, .n_fields = 1, .fetch = fetch},
         .batch_size = 10,
         .num_workers = 2,
-        .sampler = {.rank = 0, .world_size = 2},
+        .sampler = {.threaded = 1},
         .fetch = {.workers = {.retries = 1}, .fetcher = DLP_FETCH_THREADS, .in_flight = 4},
         .batch = {.collate = dlp_collate_pad},
     };

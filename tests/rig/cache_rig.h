@@ -24,7 +24,7 @@ typedef struct cache_case {
     /* from cache_descs */
     dlp_field fields[2];
     dlp_dataset dataset;
-    dlp_sampler_desc sampler;
+    inside_sampler_desc sampler;
     dlp_fetch_desc fetch;
     inside_map_desc map;
     dlp_batch_desc batch;
@@ -128,7 +128,7 @@ static inline void cache_descs(cache_case *c) {
 
 static inline int cache_try(cache_case *c, dlp_pipe **p, dlp_error *err) {
     dlp_pipe_desc desc;
-    dlp_repeat_desc repeat = {.epochs = c->epochs};
+    inside_repeat_desc repeat = {.epochs = c->epochs};
     dlp_cache_desc cache = {c->bytes};
     inside_map_desc decode = {.item = cache_decode, .user = c};
     int rc;

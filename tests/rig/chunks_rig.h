@@ -178,13 +178,13 @@ static inline uint64_t oracle_epoch(const dlp_chunks_desc *d, uint64_t epoch, ui
 /* Batch k of an epoch, as this rank gets it, found by walking. Returns 0 if there is none. */
 static inline int oracle(const dlp_chunks_desc *d, uint64_t epoch, uint64_t k, expected *e) {
     static uint64_t row[MOST_ROWS], ends[MOST_ROWS];
-    uint64_t world = d->world_size ? d->world_size : 1, begin, n, from, to;
+    uint64_t world = d->pipe.world_size ? d->pipe.world_size : 1, begin, n, from, to;
     e->per_epoch = oracle_epoch(d, epoch, row, ends);
     if (k >= e->per_epoch) return 0;
     begin = k > 0 ? ends[k - 1] : 0;
     n = ends[k] - begin;
-    from = d->rank * n / world;
-    to = (d->rank + 1) * n / world;
+    from = d->pipe.rank * n / world;
+    to = (d->pipe.rank + 1) * n / world;
     e->in_epoch = k;
     e->position = begin + from;
     e->count = (uint32_t)(to - from);

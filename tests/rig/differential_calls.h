@@ -561,7 +561,10 @@ static int sampler_mix(const cfg *c, dlp_sampler_desc *d) {
     return dlp_mix_sampler(run_.mix, d) == DLP_OK ? 0 : -1;
 }
 
-static int sampler_desc(const cfg *c, dlp_sampler_desc *d) {
+/* It begins so. */
+static dlp_sampler_desc *order_of(inside_sampler_desc *d) { return (dlp_sampler_desc *)(void *)d; }
+
+static int sampler_desc(const cfg *c, inside_sampler_desc *d) {
     const wiring *w = &c->w[c->life];
     static const int orders[ORDERS] = {
         DLP_ORDER_SEQUENTIAL, DLP_ORDER_SHUFFLED, DLP_ORDER_REPLACEMENT, DLP_ORDER_WEIGHTED,
@@ -571,8 +574,8 @@ static int sampler_desc(const cfg *c, dlp_sampler_desc *d) {
     d->rank = w->rank;
     d->world_size = w->world;
     d->allow_uneven = c->uneven;
-    if (c->order == O_BUCKETS) return sampler_buckets(c, d);
-    if (c->order == O_MIX) return sampler_mix(c, d);
+    if (c->order == O_BUCKETS) return sampler_buckets(c, order_of(d));
+    if (c->order == O_MIX) return sampler_mix(c, order_of(d));
     d->order = c->kind == K_PARTS ? DLP_ORDER_PARTS : orders[c->order];
     d->seed = c->order_seed;
     d->samples_per_epoch = c->samples;
@@ -602,7 +605,7 @@ static void dataset_desc(const cfg *c, dlp_dataset *d) {
     d->user = &now_;
 }
 
-static void part_desc(const cfg *c, dlp_part_desc *d) {
+static void part_desc(const cfg *c, inside_part_desc *d) {
     memset(d, 0, sizeof *d);
     d->n_parts = (uint64_t)c->n_parts;
     for (int i = 0; i < c->n_parts; i++) run_.part_items[i] = part_items(c, (uint64_t)i);
@@ -738,11 +741,11 @@ static dlp_stage add_transfer(const wiring *w) {
 static int open_by_hand(const cfg *c, const dlp_state *resume) {
     const wiring *w = &c->w[c->life];
     dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
+    inside_sampler_desc sampler;
     dlp_batch_desc batch;
-    dlp_part_desc part;
-    dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
-                              .epoch_end = c->epoch_end};
+    inside_part_desc part;
+    inside_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
+                                 .epoch_end = c->epoch_end};
     dlp_cache_desc cache = {(uint64_t)w->cache * 128};
     int rc;
     pipe_desc(c, resume, &pipe);
@@ -774,6 +777,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     static const int topologies[] = {0, DLP_TOPOLOGY_ECONOMIC, DLP_TOPOLOGY_CLASSIC,
                                      DLP_TOPOLOGY_CONCURRENT};
     const wiring *w = &c->w[c->life];
+    inside_sampler_desc sampler;
+    inside_part_desc part;
     dlp_loader_desc desc, *d = &desc;
     memset(d, 0, sizeof *d);
     dataset_desc(c, &d->dataset);
@@ -781,8 +786,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->num_workers = w->st[S_FETCH].n ? w->st[S_FETCH].n : DLP_NONE;
     d->batch.last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
-    d->repeat.epoch_end = c->epoch_end;
-    if (sampler_desc(c, &d->sampler) != 0) return DLP_ERR_MEMORY;
+    if (sampler_desc(c, &sampler) != 0) return DLP_ERR_MEMORY;
+    d->sampler = *order_of(&sampler);
     workers_desc(c, S_FETCH, &d->fetch.workers);
     d->batch.collate = c->collate == C_PAD    ? dlp_collate_pad
                        : c->collate == C_PACK ? dlp_collate_pack
@@ -795,13 +800,22 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->transfer.device_buffers = w->device_buffers && w->transfer ? w->held + w->device_buffers : 0;
     d->transfer.threaded = w->transfer == 2;
     pipe_desc(c, resume, &d->pipe);
+    d->pipe.epoch_end = c->epoch_end;
+    d->pipe.rank = sampler.rank;
+    d->pipe.world_size = sampler.world_size;
+    d->pipe.allow_uneven = sampler.allow_uneven;
     d->topology = topologies[w->topology];
     d->fetch.fetcher = w->fetcher;
     d->fetch.in_flight = w->fetcher ? w->in_flight : 0;
     d->fetch.batch_pool = (uint32_t)w->batch_pool;
     d->fetch.async = (dlp_async){call_submit, call_reap};
     d->cache.bytes = (uint64_t)w->cache * 128;
-    if (c->kind == K_PARTS) part_desc(c, &d->parts);
+    if (c->kind == K_PARTS) {
+        part_desc(c, &part);
+        memcpy(&d->parts, &part, sizeof d->parts); /* it begins so */
+        d->pipe.streams = part.streams;
+        d->pipe.steps_per_epoch = part.steps_per_epoch;
+    }
     return dlp_loader_open(&run_.pipe, d, &open_err_);
 }
 
@@ -818,16 +832,16 @@ static int open_split(const cfg *c, const dlp_state *resume) {
                            .user = &now_,
                            .writes_all_bytes = (uint32_t)c->fills};
     dlp_fetch_desc fetch = {.dataset = &dataset};
-    dlp_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
-                                .seed = c->order_seed};
+    inside_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
+                                   .seed = c->order_seed};
     dlp_batch_desc batch = {.batch_size = 1, .batch_workers = DLP_NONE};
-    dlp_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
-                            .batch_size = c->batch,
-                            .n_rows = c->n_items < all ? c->n_items : all,
-                            .last = c->last,
-                            .within_chunks = c->within};
-    dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
-                              .epoch_end = c->epoch_end};
+    inside_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
+                               .batch_size = c->batch,
+                               .n_rows = c->n_items < all ? c->n_items : all,
+                               .last = c->last,
+                               .within_chunks = c->within};
+    inside_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
+                                 .epoch_end = c->epoch_end};
     dlp_pipe_desc pipe;
     int rc;
     pipe_desc(c, resume, &pipe);
@@ -866,12 +880,12 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     d.transfer_inline = w->transfer == 1;
     d.preload = c->preload;
     d.epochs = c->forever ? DLP_FOREVER : c->epochs;
-    d.epoch_end = c->epoch_end;
     d.seed = c->order_seed;
-    d.rank = w->rank;
-    d.world_size = w->world;
-    d.allow_uneven = c->uneven;
     pipe_desc(c, resume, &d.pipe);
+    d.pipe.epoch_end = c->epoch_end;
+    d.pipe.rank = w->rank;
+    d.pipe.world_size = w->world;
+    d.pipe.allow_uneven = c->uneven;
     return dlp_chunks_open(&run_.pipe, &d, &open_err_);
 }
 

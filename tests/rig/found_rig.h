@@ -80,7 +80,7 @@ static inline void found_init(found_rig *r, found_seen *seen, uint32_t n, uint32
     r->d.parts.load = found_load;
     r->d.parts.user = seen;
     r->d.parts.workers.num_workers = 2;
-    r->d.parts.streams = 1;
+    r->d.pipe.streams = 1;
     r->d.dataset.fields = &r->field;
     r->d.dataset.n_fields = 1;
     r->d.dataset.fetch = found_fetch;
@@ -129,7 +129,7 @@ static inline uint64_t found_members(const found_rig *r, uint64_t s, uint64_t *m
             best = part;
             most = w;
         }
-        for (uint64_t k = 1; k < r->d.parts.streams; k++)
+        for (uint64_t k = 1; k < r->d.pipe.streams; k++)
             if (load[k] < load[to]) to = k;
         load[to] += most;
         dealt[best] = true;
@@ -144,7 +144,7 @@ static inline uint64_t found_members(const found_rig *r, uint64_t s, uint64_t *m
 static inline void found_stream(const found_rig *r, uint64_t epoch, uint64_t s, uint64_t want,
                                 found_order *o) {
     static dlp_permutation parts, items;
-    uint64_t c = r->d.parts.streams, n = r->d.parts.n_parts, seed = r->d.seed;
+    uint64_t c = r->d.pipe.streams, n = r->d.parts.n_parts, seed = r->d.seed;
     bool shuffle = r->d.shuffle != 0;
     uint64_t each = (n - s + c - 1) / c, members[FOUND_MAX];
     bool weighed = r->d.parts.weights != NULL;
@@ -174,15 +174,15 @@ static inline void found_stream(const found_rig *r, uint64_t epoch, uint64_t s, 
 
 /* Items of a stream that an epoch's steps want; 0: those of one pass. */
 static inline uint64_t found_want(const found_rig *r) {
-    uint64_t m = r->d.batch_size / r->d.parts.streams;
-    int64_t steps = r->d.parts.steps_per_epoch;
+    uint64_t m = r->d.batch_size / r->d.pipe.streams;
+    int64_t steps = r->d.pipe.steps_per_epoch;
     return steps == DLP_FOREVER ? FOUND_ITEMS : (uint64_t)steps * m;
 }
 
 static inline uint64_t found_batches_of(const found_rig *r, const found_order *o, uint64_t from,
                                         uint64_t to) {
-    uint64_t m = r->d.batch_size / r->d.parts.streams, least = UINT64_MAX, most = 0;
-    if (r->d.parts.steps_per_epoch) return (uint64_t)r->d.parts.steps_per_epoch;
+    uint64_t m = r->d.batch_size / r->d.pipe.streams, least = UINT64_MAX, most = 0;
+    if (r->d.pipe.steps_per_epoch) return (uint64_t)r->d.pipe.steps_per_epoch;
     for (uint64_t s = from; s < to; s++) {
         if (o->n[s] / m < least) least = o->n[s] / m;
         if ((o->n[s] + m - 1) / m > most) most = (o->n[s] + m - 1) / m;
@@ -192,33 +192,32 @@ static inline uint64_t found_batches_of(const found_rig *r, const found_order *o
 
 /* The order of an epoch; returns its batches, of the present rank. */
 static inline uint64_t found_write_down(const found_rig *r, uint64_t epoch, found_order *o) {
-    uint64_t c = r->d.parts.streams;
-    uint32_t world = r->d.sampler.world_size ? r->d.sampler.world_size : 1;
+    uint64_t c = r->d.pipe.streams;
+    uint32_t world = r->d.pipe.world_size ? r->d.pipe.world_size : 1;
     for (uint64_t s = 0; s < c; s++) found_stream(r, epoch, s, found_want(r), o);
-    return found_batches_of(r, o, c / world * r->d.sampler.rank,
-                            c / world * (r->d.sampler.rank + 1));
+    return found_batches_of(r, o, c / world * r->d.pipe.rank, c / world * (r->d.pipe.rank + 1));
 }
 
 /* Is b what the order says, of the present rank? */
 static inline int found_batch_same(const found_rig *r, const dlp_batch *b, const found_order *o) {
     const uint64_t *words = b->fields[0].data;
-    uint64_t c = r->d.parts.streams, m = r->d.batch_size / c;
-    uint32_t world = r->d.sampler.world_size ? r->d.sampler.world_size : 1;
+    uint64_t c = r->d.pipe.streams, m = r->d.batch_size / c;
+    uint32_t world = r->d.pipe.world_size ? r->d.pipe.world_size : 1;
     uint32_t rows = r->d.batch_size / world;
     int ok = 1;
-    if (c == 1 && r->d.batch.last == DLP_LAST_PARTIAL && r->d.parts.steps_per_epoch == 0 &&
+    if (c == 1 && r->d.batch.last == DLP_LAST_PARTIAL && r->d.pipe.steps_per_epoch == 0 &&
         o->n[0] - b->in_epoch * m < m)
         rows = (uint32_t)(o->n[0] - b->in_epoch * m);
     ok &= b->count == rows;
     for (uint32_t i = 0; ok && i < b->count; i++) {
-        uint64_t g = (uint64_t)r->d.sampler.rank * rows + i, s = g / m;
+        uint64_t g = (uint64_t)r->d.pipe.rank * rows + i, s = g / m;
         uint64_t at = b->in_epoch * m + g % m;
         if (at < o->n[s])
             ok &= b->valid[i] == 1 && b->index[i] == o->at[s][at].part &&
                   words[i] == found_word(o->at[s][at].part, o->at[s][at].number);
         else
             ok &= b->valid[i] == 0 && words[i] == 0 && b->index[i] == UINT64_MAX;
-        ok &= b->position == b->in_epoch * r->d.batch_size + (uint64_t)r->d.sampler.rank * rows;
+        ok &= b->position == b->in_epoch * r->d.batch_size + (uint64_t)r->d.pipe.rank * rows;
     }
     return ok;
 }

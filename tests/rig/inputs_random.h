@@ -314,59 +314,59 @@ static uint64_t least_items(const order_plan *o) {
 
 static void add_parts(dlp_pipe *p, config *c, const life *l) {
     order_plan *o = &c->o;
-    dlp_part_desc d = {.n_parts = o->inputs,
-                       .max_part_bytes = 8 * MOST_COUNT,
-                       .max_items = MOST_COUNT,
-                       .min_items = c->least ? least_items(o) : 0,
-                       .streams = o->streams,
-                       .shuffle_parts = o->shuffle,
-                       .shuffle_items = o->shuffle_items,
-                       .steps_per_epoch = o->steps,
-                       .load = load_part,
-                       .user = o,
-                       .workers = makers_desc(l),
-                       .uneven = o->ends == ENDS_UNEVEN,
-                       .shared_streams = c->shared,
-                       .window = o->window,
-                       .agree = o->ends == ENDS_AGREE ? all_reduce : NULL,
-                       .weights = o->weighed ? o->weight : NULL};
+    inside_part_desc d = {.n_parts = o->inputs,
+                          .max_part_bytes = 8 * MOST_COUNT,
+                          .max_items = MOST_COUNT,
+                          .min_items = c->least ? least_items(o) : 0,
+                          .streams = o->streams,
+                          .shuffle_parts = o->shuffle,
+                          .shuffle_items = o->shuffle_items,
+                          .steps_per_epoch = o->steps,
+                          .load = load_part,
+                          .user = o,
+                          .workers = makers_desc(l),
+                          .uneven = o->ends == ENDS_UNEVEN,
+                          .shared_streams = c->shared,
+                          .window = o->window,
+                          .agree = o->ends == ENDS_AGREE ? all_reduce : NULL,
+                          .weights = o->weighed ? o->weight : NULL};
     inside_add_parts(p, &d);
 }
 
 static void add_expand(dlp_pipe *p, config *c, const life *l) {
     order_plan *o = &c->o;
     int filter = o->kind == OF_FILTER;
-    dlp_expand_desc d = {.expand = filter ? NULL : expand_input,
-                         .user = o,
-                         .fields = filter ? NULL : item_fields,
-                         .n_fields = filter ? 0 : 3,
-                         .max_out = filter ? 0 : MOST_COUNT,
-                         .streams = o->streams,
-                         .steps_per_epoch = o->steps,
-                         .shuffle_items = filter ? 0 : o->shuffle_items,
-                         .uneven = o->ends == ENDS_UNEVEN,
-                         .shared_streams = c->shared,
-                         .workers = makers_desc(l),
-                         .window = o->window,
-                         .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
+    inside_expand_desc d = {.expand = filter ? NULL : expand_input,
+                            .user = o,
+                            .fields = filter ? NULL : item_fields,
+                            .n_fields = filter ? 0 : 3,
+                            .max_out = filter ? 0 : MOST_COUNT,
+                            .streams = o->streams,
+                            .steps_per_epoch = o->steps,
+                            .shuffle_items = filter ? 0 : o->shuffle_items,
+                            .uneven = o->ends == ENDS_UNEVEN,
+                            .shared_streams = c->shared,
+                            .workers = makers_desc(l),
+                            .window = o->window,
+                            .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
     inside_add_expand(p, &d);
 }
 
 static void add_pack(dlp_pipe *p, config *c, const life *l) {
     order_plan *o = &c->o;
-    dlp_pack_desc d = {.tokens = o->tokens,
-                       .rule = o->kind == OF_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
-                       .overlap = o->overlap,
-                       .max_segments = o->segments,
-                       .window = o->kind == OF_FIT ? o->window : 0,
-                       .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
-                       .positions = c->positions,
-                       .uneven = o->ends == ENDS_UNEVEN,
-                       .shared_streams = c->shared,
-                       .streams = o->streams,
-                       .steps_per_epoch = o->steps,
-                       .workers = makers_desc(l),
-                       .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
+    inside_pack_desc d = {.tokens = o->tokens,
+                          .rule = o->kind == OF_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
+                          .overlap = o->overlap,
+                          .max_segments = o->segments,
+                          .window = o->kind == OF_FIT ? o->window : 0,
+                          .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
+                          .positions = c->positions,
+                          .uneven = o->ends == ENDS_UNEVEN,
+                          .shared_streams = c->shared,
+                          .streams = o->streams,
+                          .steps_per_epoch = o->steps,
+                          .workers = makers_desc(l),
+                          .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
     inside_add_pack(p, &d);
 }
 
@@ -640,14 +640,14 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
     char name[64];
     dlp_shm_desc shm = {.max_kills = 100, .allow_fork_with_threads = 1};
     dlp_pipe_desc desc = {.prefetch_factor = l->prefetch, .max_held = l->held, .resume = resume};
-    dlp_sampler_desc sampler = {.order = o->kind == OF_PARTS ? DLP_ORDER_PARTS
-                                         : o->shuffle        ? DLP_ORDER_SHUFFLED
-                                                             : DLP_ORDER_SEQUENTIAL,
-                                .seed = o->seed,
-                                .rank = rank,
-                                .world_size = l->world,
-                                .threaded = l->threaded};
-    dlp_repeat_desc repeat = {.epochs = o->epochs, .set_epoch = c->set ? epoch_set : NULL};
+    inside_sampler_desc sampler = {.order = o->kind == OF_PARTS ? DLP_ORDER_PARTS
+                                            : o->shuffle        ? DLP_ORDER_SHUFFLED
+                                                                : DLP_ORDER_SEQUENTIAL,
+                                   .seed = o->seed,
+                                   .rank = rank,
+                                   .world_size = l->world,
+                                   .threaded = l->threaded};
+    inside_repeat_desc repeat = {.epochs = o->epochs, .set_epoch = c->set ? epoch_set : NULL};
     dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
     int rc;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());

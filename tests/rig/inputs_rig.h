@@ -4,11 +4,11 @@
 
 typedef struct rig2 {
     dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
+    inside_sampler_desc sampler;
+    inside_repeat_desc repeat;
     int packs; /* 1: pack is in the pipe, else expand is */
-    dlp_expand_desc expand;
-    dlp_pack_desc pack; /* needs: pack */
+    inside_expand_desc expand;
+    inside_pack_desc pack; /* needs: pack */
     dlp_dataset dataset;
     dlp_workers_desc fetch;
     dlp_batch_desc batch;

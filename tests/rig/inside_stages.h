@@ -25,19 +25,53 @@ typedef struct inside_guard_desc {
     dlp_workers_desc workers;
 } inside_guard_desc;
 
+/* What a run says (dlp_pipe_desc), as tests of one stage say it with that stage; 0: the pipe's desc
+   says it. Each of these begins as the library's desc does. */
+typedef struct inside_sampler_desc {
+    int32_t order;
+    int32_t threaded;
+    uint64_t seed;
+    uint64_t samples_per_epoch;
+    const uint64_t *subset;
+    uint64_t n_subset;
+    const uint64_t *weights;
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
+    void *function_user;
+    uint64_t function_id;
+    dlp_batch_sampler batches;
+    uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
+    uint32_t rank, world_size;
+    int32_t allow_uneven;
+} inside_sampler_desc;
+
+typedef struct inside_repeat_desc {
+    int64_t epochs;
+    int32_t epoch_end;
+    int (*set_epoch)(void *user, uint64_t epoch);
+    void *set_epoch_user;
+} inside_repeat_desc;
+
+typedef struct inside_split_desc {        /* needs: split */
+    uint64_t chunk_rows;                  /* needs: split */
+    uint64_t n_rows;                      /* needs: split */
+    const uint64_t *rows;                 /* needs: split */
+    uint64_t n_chunks;                    /* needs: split */
+    uint32_t batch_size;                  /* needs: split */
+    int32_t last;                         /* needs: split */
+    int32_t within_chunks;                /* needs: split */
+    int32_t shuffle_rows;                 /* needs: split */
+    const struct dlp_chunks_desc *chunks; /* needs: split */
+    uint32_t rank, world_size;            /* needs: split */
+    int32_t allow_uneven;                 /* needs: split */
+} inside_split_desc;                      /* needs: split */
+
 /* Each call by its kind, the desc of the tests, and that of the library. */
 #define INSIDE_STAGES(STAGE) \
-    STAGE(sampler, dlp_sampler_desc, dlp_sampler_desc) \
-    STAGE(repeat, dlp_repeat_desc, dlp_repeat_desc) \
     STAGE(fetch, dlp_fetch_desc, dlp_fetch_desc) \
     STAGE(map, inside_map_desc, dlpi_map_desc) \
     STAGE(batch, dlp_batch_desc, dlp_batch_desc) \
     STAGE(transfer, dlp_transfer_desc, dlp_transfer_desc) \
     STAGE(cache, dlp_cache_desc, dlp_cache_desc)           /* needs: cache */ \
-    STAGE(split, dlp_split_desc, dlp_split_desc)           /* needs: split */ \
-    STAGE(parts, dlp_part_desc, dlp_part_desc)             /* needs: parts */ \
-    STAGE(expand, dlp_expand_desc, dlp_expand_desc)        /* needs: parts */ \
-    STAGE(pack, dlp_pack_desc, dlp_pack_desc)              /* needs: parts pack */ \
     STAGE(scratch, inside_scratch_desc, dlpi_scratch_desc) /* needs: scratch */ \
     STAGE(guard, inside_guard_desc, dlpi_guard_desc)       /* needs: guard */ \
     STAGE(join, dlp_join_desc, dlp_join_desc)              /* needs: join */
@@ -49,6 +83,15 @@ INSIDE int inside_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error
     INSIDE dlp_stage inside_add_##kind(dlp_pipe *p, const type *desc);
 INSIDE_STAGES(INSIDE_STAGE)
 #undef INSIDE_STAGE
+/* Of either type. */
+#define inside_add_sampler(p, ...) \
+    _Generic((__VA_ARGS__), inside_sampler_desc *: inside_add_ranked, \
+             const inside_sampler_desc *: inside_add_ranked, \
+             default: inside_add_order)(p, __VA_ARGS__)
+INSIDE dlp_stage inside_add_ranked(dlp_pipe *p, const inside_sampler_desc *desc);
+INSIDE dlp_stage inside_add_order(dlp_pipe *p, const dlp_sampler_desc *desc);
+INSIDE dlp_stage inside_add_repeat(dlp_pipe *p, const inside_repeat_desc *desc);
+INSIDE dlp_stage inside_add_split(dlp_pipe *p, const inside_split_desc *desc); /* needs: split */
 INSIDE int inside_pipe_fork(dlp_pipe *p);
 
 #ifdef DLPIPE_IMPLEMENTATION_DONE
@@ -65,7 +108,36 @@ INSIDE int inside_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error
 INSIDE_STAGES(INSIDE_STAGE)
 #undef INSIDE_STAGE
 
+#define INSIDE_SAY(f) \
+    if (desc->f) p->d.f = desc->f
+#define INSIDE_RANKS \
+    INSIDE_SAY(rank); \
+    INSIDE_SAY(world_size); \
+    INSIDE_SAY(allow_uneven)
+INSIDE dlp_stage inside_add_ranked(dlp_pipe *p, const inside_sampler_desc *desc) {
+    INSIDE_RANKS;
+    return dlpi_add_sampler(p, (const dlp_sampler_desc *)(const void *)desc);
+}
+
+INSIDE dlp_stage inside_add_order(dlp_pipe *p, const dlp_sampler_desc *desc) {
+    return dlpi_add_sampler(p, desc);
+}
+
+INSIDE dlp_stage inside_add_repeat(dlp_pipe *p, const inside_repeat_desc *desc) {
+    INSIDE_SAY(epochs);
+    INSIDE_SAY(epoch_end);
+    INSIDE_SAY(set_epoch);
+    INSIDE_SAY(set_epoch_user);
+    return dlpi_add_repeat(p);
+}
+
+INSIDE dlp_stage inside_add_split(dlp_pipe *p, const inside_split_desc *desc) { /* needs: split */
+    INSIDE_RANKS;                                                               /* needs: split */
+    return dlpi_add_split(p, (const dlp_split_desc *)(const void *)desc);       /* needs: split */
+} /* needs: split */
+
 INSIDE int inside_pipe_fork(dlp_pipe *p) { return p->prepared ? p->err.code : dlpi_prepare(p); }
 
 #endif
+#include "inside_cells.h" /* needs: parts */
 #endif

@@ -217,8 +217,8 @@ static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
 } /* needs: parts */
 static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
 
-static dlp_part_desc part_desc(void) {     /* needs: parts */
-    dlp_part_desc d;                       /* needs: parts */
+static inside_part_desc part_desc(void) {  /* needs: parts */
+    inside_part_desc d;                    /* needs: parts */
     memset(&d, 0, sizeof d);               /* needs: parts */
     d.n_parts = 3;                         /* needs: parts */
     d.items = part_items_;                 /* needs: parts */
@@ -239,8 +239,8 @@ static void add_map(dlp_pipe *p, const setup *s, dlp_item_fn fn, void *user) {
 
 static dlp_pipe *setup_open(setup *s, int how_second) {
     dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
+    inside_sampler_desc sampler;
+    inside_repeat_desc repeat;
     dlp_dataset ds[MOST];
     dlp_fetch_desc fetch;
     dlp_join_desc join;
@@ -257,19 +257,19 @@ static dlp_pipe *setup_open(setup *s, int how_second) {
     pipe.shm = s->shm;
     sampler.seed = 3;
     sampler.order = DLP_ORDER_SHUFFLED;
-    if (s->mix && !s->shuffled) dlp_mix_sampler(s->mix, &sampler);
+    if (s->mix && !s->shuffled) dlp_mix_sampler(s->mix, (dlp_sampler_desc *)(void *)&sampler);
     if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
     repeat.epochs = s->epochs;
     CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
     inside_add_sampler(p, &sampler);
     inside_add_repeat(p, &repeat);
     fetch_desc(s, 0, &ds[0], &fetch);
-    if (s->parts) {                        /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
-        inside_add_parts(p, &parts);       /* needs: parts */
-        ds[0].fetch = fetch_of_part;       /* needs: parts */
-        ds[0].n_items = 0;                 /* needs: parts */
-    }                                      /* needs: parts */
+    if (s->parts) {                           /* needs: parts */
+        inside_part_desc parts = part_desc(); /* needs: parts */
+        inside_add_parts(p, &parts);          /* needs: parts */
+        ds[0].fetch = fetch_of_part;          /* needs: parts */
+        ds[0].n_items = 0;                    /* needs: parts */
+    }                                         /* needs: parts */
     inside_add_fetch(p, &fetch);
     if (s->cache == 2) add_cache(p, 1); /* needs: cache */
     for (int i = 1; i < s->n; i++) {

@@ -75,14 +75,14 @@ typedef struct wiring {
     char name[40];
     dlp_shm_desc shm;
     dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
+    inside_sampler_desc sampler;
+    inside_repeat_desc repeat;
     dlp_field fields[3], raw, label;
     dlp_dataset dataset, mixed, zipped;
     dlp_workers_desc all, few; /* of fetch and what makes its items; of any other stage */
-    dlp_part_desc parts, found;
-    dlp_expand_desc expand;
-    dlp_pack_desc pack;
+    inside_part_desc parts, found;
+    inside_expand_desc expand;
+    inside_pack_desc pack;
     dlp_fetch_desc fetch;
     inside_scratch_desc scratch;
     dlp_cache_desc cache;
@@ -339,7 +339,7 @@ static int set_buckets(wiring *w, dlp_error *err) {
     b.shuffle = 1;
     b.seed = 3;
     rc = dlp_buckets_open(&w->buckets, &b, err);
-    if (rc == DLP_OK) rc = dlp_buckets_sampler(w->buckets, &w->sampler);
+    if (rc == DLP_OK) rc = dlp_buckets_sampler(w->buckets, (dlp_sampler_desc *)(void *)&w->sampler);
     return rc;
 }
 
@@ -517,7 +517,7 @@ static void add_transfer(wiring *w) {
 }
 
 static void add_split(wiring *w) {
-    dlp_split_desc d = {0};
+    inside_split_desc d = {0};
     d.chunk_rows = CHUNK;
     d.batch_size = 6;
     inside_add_split(w->p, &d);

@@ -103,7 +103,7 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
     r->d.parts.items = r->items;
     r->d.parts.load = parts_load;
     r->d.parts.user = seen;
-    r->d.parts.streams = 1;
+    r->d.pipe.streams = 1;
     r->d.parts.workers.num_workers = 2;
     r->d.dataset.fields = &r->field;
     r->d.dataset.n_fields = 1;
@@ -119,7 +119,7 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
 
 static inline uint64_t parts_positions(const parts_rig *r) {
     uint64_t size = r->d.batch_size, n = r->total;
-    if (r->d.parts.steps_per_epoch) return (uint64_t)r->d.parts.steps_per_epoch * size;
+    if (r->d.pipe.steps_per_epoch) return (uint64_t)r->d.pipe.steps_per_epoch * size;
     if (r->d.batch.last == DLP_LAST_DROP) return n / size * size;
     return n;
 }
@@ -146,8 +146,8 @@ static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *
 /* The dataset index of every position of an epoch; returns how many there are. */
 static inline uint64_t parts_order(const parts_rig *r, uint64_t epoch, uint64_t *order) {
     static uint64_t all[PARTS_ITEMS];
-    uint64_t c = r->d.parts.streams, size = r->d.batch_size, each = size / c, n = 0;
-    uint64_t steps = (uint64_t)r->d.parts.steps_per_epoch, full = steps ? steps : r->total / size;
+    uint64_t c = r->d.pipe.streams, size = r->d.batch_size, each = size / c, n = 0;
+    uint64_t steps = (uint64_t)r->d.pipe.steps_per_epoch, full = steps ? steps : r->total / size;
     parts_items_of(r, epoch, all);
     for (uint64_t k = 0; k < full; k++)
         for (uint64_t s = 0; s < c; s++)

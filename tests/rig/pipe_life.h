@@ -295,8 +295,8 @@ RIG_UNUSED static void rig_warm(void) {
 
 typedef struct rig {
     dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
+    inside_sampler_desc sampler;
+    inside_repeat_desc repeat;
     dlp_dataset dataset;
     dlp_field fields[DLP_MAX_FIELDS + 1];
     dlp_fetch_desc fetch;

@@ -47,8 +47,8 @@ static inline void batch_spoil(dlp_batch *b) {
 
 typedef struct rig {
     dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
+    inside_sampler_desc sampler;
+    inside_repeat_desc repeat;
     dlp_dataset dataset;
     dlp_workers_desc fetch;
     inside_map_desc item_map[RIG_MAPS], batch_map[RIG_MAPS];
@@ -63,7 +63,7 @@ typedef struct rig {
     dlp_async async;
     /* bytes 0, n_parts 0: none */
     dlp_cache_desc cache;        /* needs: cache */
-    dlp_part_desc parts;         /* needs: parts */
+    inside_part_desc parts;      /* needs: parts */
     inside_scratch_desc scratch; /* needs: scratch */
 } rig;
 
@@ -128,6 +128,11 @@ static inline void rig_init(rig *r, uint64_t n_items, uint32_t batch_size) {
     }
 }
 
+/* As the library has it: the rig's begins so. */
+static inline dlp_sampler_desc *rig_sampler(const rig *r) {
+    return (dlp_sampler_desc *)(uintptr_t)&r->sampler;
+}
+
 static inline void rig_order(rig *r, int order) {
     r->sampler.order = order;
     r->permutation_ready = 0;
@@ -135,7 +140,7 @@ static inline void rig_order(rig *r, int order) {
         r->weights = malloc(r->dataset.n_items * sizeof *r->weights);
         for (uint64_t i = 0; i < r->dataset.n_items; i++) r->weights[i] = i % 5 + (i == 0);
         r->sampler.weights = r->weights;
-        r->table = inside_order_table(&r->sampler, r->dataset.n_items);
+        r->table = inside_order_table(rig_sampler(r), r->dataset.n_items);
     }
     if (order == DLP_ORDER_FUNCTION) {
         r->sampler.function = rig_function;
@@ -252,7 +257,8 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
             dlp_permutation_init(&r->permutation, r->dataset.n_items, r->sampler.seed, epoch);
         r->permutation_ready = 1;
         return dlp_permutation_at(&r->permutation, position);
-    default: return inside_order_index(&r->sampler, r->dataset.n_items, r->table, epoch, position);
+    default:
+        return inside_order_index(rig_sampler(r), r->dataset.n_items, r->table, epoch, position);
     }
 }
 

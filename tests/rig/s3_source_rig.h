@@ -240,10 +240,10 @@ static inline dlp_loader_desc parts_desc(const uint64_t *items) {
                           .num_workers = 2,
                           .shuffle = 1,
                           .epochs = 2,
+                          .pipe = {.streams = 2},
                           .dataset = {.fields = &parts_field, .n_fields = 1, .fetch = parts_fetch}};
     d.parts = (dlp_part_desc){.n_parts = PARTS,
                               .items = items,
-                              .streams = 2,
                               .max_part_bytes = PARTS * PART_ROW,
                               .load = parts_memory,
                               .workers = {.num_workers = 2}};
@@ -311,8 +311,8 @@ static inline dlp_chunks_desc chunks_desc(int shuffled, uint32_t world_size) {
     d.load = chunks_memory;
     d.workers.num_workers = 2;
     d.epochs = 2;
-    d.world_size = world_size;
-    d.rank = world_size ? world_size - 1 : 0;
+    d.pipe.world_size = world_size;
+    d.pipe.rank = world_size ? world_size - 1 : 0;
     return d;
 }
 

@@ -285,8 +285,8 @@ static void orders_close(void) {
 static int open_mapped(const topology *t, work *w, int workers, const dlp_state *resume,
                        dlp_pipe **p) {
     dlp_loader_desc l;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat = {.epochs = 2};
+    inside_sampler_desc sampler;
+    inside_repeat_desc repeat = {.epochs = 2};
     dlp_fetch_desc fetch;
     inside_map_desc map;
     dlp_batch_desc batch;
@@ -411,7 +411,7 @@ static int open_parts(const topology *t, work *w, int workers, const dlp_state *
     d.parts.n_parts = 8;
     d.parts.items = items;
     d.parts.max_part_bytes = 64;
-    d.parts.streams = 2;
+    d.pipe.streams = 2;
     d.parts.load = load_part;
     d.parts.user = w;
     d.parts.workers.num_workers = workers ? workers : DLP_NONE;

@@ -585,7 +585,7 @@ typedef struct extreme {
     dlp_sampler_desc sampler;
     dlp_fetch_desc fetch;
     dlp_cache_desc cache;
-    dlp_part_desc parts;
+    inside_part_desc parts;
     dlp_batch_desc batch;
     dlp_transfer_desc transfer;
     wide row_bytes;
@@ -627,11 +627,11 @@ static void extreme_any(extreme *x, uint64_t *seed) {
     if (pick(seed, 2)) x->cache.bytes = UINT64_C(1) << 46;
     x->transfer.device_buffers = x->pipe.max_held < 64 && pick(seed, 2) ? 64 : 0;
     if (pick(seed, 2)) {
-        x->parts = (dlp_part_desc){.n_parts = 4,
-                                   .items = part_items,
-                                   .load = no_load,
-                                   .max_part_bytes = UINT64_C(1) << 46,
-                                   .queue_size = 4096};
+        x->parts = (inside_part_desc){.n_parts = 4,
+                                      .items = part_items,
+                                      .load = no_load,
+                                      .max_part_bytes = UINT64_C(1) << 46,
+                                      .queue_size = 4096};
         x->dataset.n_items = 0;
         x->sampler.order = DLP_ORDER_PARTS;
     }

@@ -236,16 +236,16 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     if (rc != DLP_OK) return rc;
     if (kind == PACK) ds.fields = document, ds.fetch = any_document;
     if (kind == FILTER) ds.fetch = any_filter, ds.filter = 1;
-    inside_add_sampler(*p, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
-    inside_add_repeat(*p, &(dlp_repeat_desc){.epochs = 4});
+    inside_add_sampler(*p, &(inside_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
+    inside_add_repeat(*p, &(inside_repeat_desc){.epochs = 4});
     if (kind == EXPAND)
         inside_add_expand(
             *p,
-            &(dlp_expand_desc){
+            &(inside_expand_desc){
                 .expand = any_expand, .max_out = 4, .streams = 2, .window = 20, .workers = drops});
-    if (kind == FILTER) inside_add_expand(*p, &(dlp_expand_desc){.workers = drops});
+    if (kind == FILTER) inside_add_expand(*p, &(inside_expand_desc){.workers = drops});
     if (kind == PACK)
-        inside_add_pack(*p, &(dlp_pack_desc){
+        inside_add_pack(*p, &(inside_pack_desc){
                                 .tokens = 20, .rule = DLP_PACK_FIT, .window = 8, .workers = drops});
     inside_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = makes ? two : drops});
     if (kind == GUARD)
@@ -283,7 +283,6 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     const dlp_part_desc parts = {.n_parts = 12,
                                  .items = items,
                                  .max_part_bytes = 64,
-                                 .streams = 2,
                                  .load = any_part,
                                  .queue_size = 5,
                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
@@ -314,7 +313,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     }
     d->sampler.threaded =
         kind == SAMPLER_THREAD || kind == UNORDERED || kind == PARTS || kind == UNCOUNTED;
-    if (kind >= PARTS) d->parts = parts;
+    if (kind >= PARTS) d->parts = parts, d->pipe.streams = 2;
     if (kind == UNCOUNTED) {
         q.parts.load = uncounted_part;
         q.parts.items = NULL;

@@ -102,7 +102,7 @@ static void add_list(wiring *w) {
     node->list.n_items = has(PARTS) ? w->parts.n_parts : has(MIX) ? 0 : ITEMS;
     node->list.shuffle = has(SHUFFLED) && !has(BUCKETS) && !has(MIX); /* these shuffle themselves */
     if (has(MIX)) node->list.mix = mixes_[has(SHUFFLED)];
-    if (has(BUCKETS)) node->list.order = &w->sampler;
+    if (has(BUCKETS)) node->list.order = (dlp_sampler_desc *)(void *)&w->sampler;
     if (has(CLASSIC)) node->queue.deal = DLP_DEAL_TURNS;
 }
 
@@ -113,10 +113,10 @@ static void add_push(wiring *w) {
     if (has(CLASSIC)) node->queue.deal = DLP_DEAL_TURNS;
 }
 
-static void add_load(const char *name, const dlp_part_desc *desc) {
+static void add_load(const char *name, const inside_part_desc *desc) {
     dlp_node *node = add_node(name, DLP_LOAD);
-    node->load = *desc;
-    node->load.n_parts = node->load.window = node->load.queue_size = node->load.streams = 0;
+    memcpy(&node->load, desc, sizeof node->load); /* it begins so */
+    node->load.n_parts = node->load.window = node->load.queue_size = 0;
     node->load.workers = (dlp_workers_desc){.num_workers = 0};
     node->workers = desc->workers;
     node->queue.capacity = desc->queue_size;
@@ -156,9 +156,7 @@ static void add_makers(wiring *w) {
     }
     if (has(PACK)) {
         dlp_node *node = add_node("pack", DLP_PACK);
-        node->pack = w->pack;
-        node->pack.streams = 0;
-        node->pack.workers = (dlp_workers_desc){.num_workers = 0};
+        memcpy(&node->pack, &w->pack, sizeof node->pack);
     }
     if (has(WINDOW) && (has(FILTER) || has(EXPAND)))
         add_node("window", DLP_WINDOW)->window.items = w->expand.window;

@@ -153,7 +153,7 @@ static void plan__sampler_desc_out_of_range__names_field(void) {
     BAD((void)0, sampler.order, -1, "sampler", "sampler.order");
     BAD((void)0, sampler.order, 6, "sampler", "sampler.order");
     BOUNDS((void)0, sampler.threaded, 0, 1, "sampler", "sampler.threaded");
-    BOUNDS((void)0, sampler.allow_uneven, 0, 1, "sampler", "sampler.allow_uneven");
+    BOUNDS((void)0, pipe.allow_uneven, 0, 1, "", "allow_uneven");
     GOOD(r.sampler.order = DLP_ORDER_REPLACEMENT, sampler.samples_per_epoch, UINT64_C(1) << 48);
     BAD(r.sampler.order = DLP_ORDER_REPLACEMENT, sampler.samples_per_epoch, (UINT64_C(1) << 48) + 1,
         "sampler", "sampler.samples_per_epoch");
@@ -182,11 +182,11 @@ static void plan__sampler_desc_out_of_range__names_field(void) {
     BAD(r.sampler.order = DLP_ORDER_BATCHES, sampler.batches.next, NULL, "sampler", "batches.next");
     BAD((r.sampler.order = DLP_ORDER_BATCHES, r.sampler.batches.next = any_next),
         sampler.batches.save, any_save, "sampler", "batches.restore");
-    GOOD(r.sampler.world_size = 5, sampler.rank, 4);
-    BAD(r.sampler.world_size = 5, sampler.rank, 5, "sampler", "rank");
-    BAD((void)0, sampler.rank, 1, "sampler", "rank");
-    GOOD(r.sampler.allow_uneven = 1, sampler.world_size, 3);
-    GOOD(r.sampler.allow_uneven = 1, sampler.world_size, UINT32_MAX);
+    GOOD(r.pipe.world_size = 5, pipe.rank, 4);
+    BAD(r.pipe.world_size = 5, pipe.rank, 5, "", "rank");
+    BAD((void)0, pipe.rank, 1, "", "rank");
+    GOOD(r.pipe.allow_uneven = 1, pipe.world_size, 3);
+    GOOD(r.pipe.allow_uneven = 1, pipe.world_size, UINT32_MAX);
 }
 
 static void plan__world_does_not_divide_batch__names_both(void) {
@@ -194,7 +194,7 @@ static void plan__world_does_not_divide_batch__names_both(void) {
     dlp_pipe *p;
     rig_default(&r);
     r.sampler.world_size = 3;
-    REFUSED(r, DLP_ERR_ARG, "sampler", "world_size");
+    REFUSED(r, DLP_ERR_ARG, "", "world_size");
     CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_ERR_ARG);
     CHECK(strstr(dlp_pipe_error(p)->message, "batch_size 10") != NULL);
@@ -871,9 +871,9 @@ static void loader__size_epochs_or_dataset_said_twice__refused(void) {
         dlp_loader_desc d = {.dataset = same,
                              .batch_size = 5,
                              .epochs = 2,
-                             .repeat = {.epochs = what == 0 ? 3 : 2},
+                             .pipe = {.epochs = what == 0 ? 3 : 2},
                              .batch = {.batch_size = what == 1 ? 6 : 5}};
-        const char *fields[] = {"repeat.epochs", "batch.batch_size", "dataset.n_items"};
+        const char *fields[] = {"pipe.epochs", "batch.batch_size", "dataset.n_items"};
         const char *names[] = {"loader's epochs", "loader's batch_size", "source says it"};
         dlp_pipe *p = NULL;
         dlp_error e = {0};

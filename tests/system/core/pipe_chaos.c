@@ -106,7 +106,7 @@ static uint64_t final_index(rig *r, uint64_t epoch, uint64_t position, int *vali
         *valid = !row_bad(index, plan.bad_stage);
         return index;
     }
-    dlpi_order_init(&order, &r->sampler, r->dataset.n_items, r->table);
+    dlpi_order_init(&order, rig_sampler(r), r->dataset.n_items, r->table);
     for (uint32_t k = 1; row_bad(index, plan.bad_stage); k++)
         index = dlpi_order_replacement(&order, epoch, position, k);
     return index;

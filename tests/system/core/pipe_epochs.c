@@ -614,8 +614,8 @@ static void set_epoch__parts__not_loaded_before(void) {
         r.d.parts.workers.num_workers = workers;
         r.d.parts.load = turn_load;
         r.d.epochs = 3;
-        r.d.repeat.set_epoch = turn_set;
-        r.d.repeat.set_epoch_user = &t;
+        r.d.pipe.set_epoch = turn_set;
+        r.d.pipe.set_epoch_user = &t;
         if (parts_open(&r, &p) != DLP_OK) return;
         for (; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++) {
             t.batches++;
@@ -649,7 +649,8 @@ static void set_epoch__chunks__behind_the_last_view(void) {
         d.load = turn_chunk;
         d.user = &t;
         d.epochs = 3;
-        d.set_epoch = turn_set;
+        d.pipe.set_epoch = turn_set;
+        d.pipe.set_epoch_user = d.user;
         d.shuffle_chunks = d.within_chunks = 1;
         d.workers.num_workers = kind & 1 ? 2 : 0;
         d.device = kind & 2 ? dlp_device_host() : NULL;

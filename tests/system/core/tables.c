@@ -165,7 +165,7 @@ static void same(const char *what, dlp_node *nodes, uint32_t n, int at, dlp_pipe
 }
 
 static const dlp_sampler_desc shuffled = {.order = DLP_ORDER_SHUFFLED, .seed = 7};
-static const dlp_repeat_desc twice = {.epochs = 2};
+static const inside_repeat_desc twice = {.epochs = 2};
 static const dlp_dataset xs = {
     .n_items = ITEMS, .fields = &x_field, .n_fields = 1, .fetch = write_x};
 
@@ -253,8 +253,8 @@ static int write_x_more(void *user, dlp_item *it) {
 static void mixed_stages(dlp_pipe *p, int workers) {
     const dlp_dataset more = {
         .n_items = 50, .fields = &x_field, .n_fields = 1, .fetch = write_x_more};
-    dlp_sampler_desc order = {.rank = 0};
-    CHECK(dlp_mix_sampler(mix, &order) == DLP_OK);
+    inside_sampler_desc order = {.rank = 0};
+    CHECK(dlp_mix_sampler(mix, (dlp_sampler_desc *)(void *)&order) == DLP_OK);
     inside_add_sampler(p, &order);
     inside_add_repeat(p, &twice);
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
@@ -499,19 +499,19 @@ static int read_part(void *user, dlp_item *it) {
 }
 
 static const dlp_dataset in_parts = {.fields = &x_field, .n_fields = 1, .fetch = read_part};
-static const dlp_sampler_desc of_parts = {.order = DLP_ORDER_PARTS, .seed = 7};
+static const inside_sampler_desc of_parts = {.order = DLP_ORDER_PARTS, .seed = 7};
 
 static void counted_stages(dlp_pipe *p, int workers) {
     inside_add_sampler(p, &of_parts);
     inside_add_repeat(p, &twice);
-    inside_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
-                                         .count = count_items,
-                                         .max_part_bytes = 64,
-                                         .load = load_part,
-                                         .streams = 4,
-                                         .shuffle_parts = 1,
-                                         .shuffle_items = 1,
-                                         .workers = {.num_workers = workers}});
+    inside_add_parts(p, &(inside_part_desc){.n_parts = PARTS,
+                                            .count = count_items,
+                                            .max_part_bytes = 64,
+                                            .load = load_part,
+                                            .streams = 4,
+                                            .shuffle_parts = 1,
+                                            .shuffle_items = 1,
+                                            .workers = {.num_workers = workers}});
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
@@ -519,15 +519,15 @@ static void counted_stages(dlp_pipe *p, int workers) {
 static void found_stages(dlp_pipe *p, int workers) {
     inside_add_sampler(p, &of_parts);
     inside_add_repeat(p, &twice);
-    inside_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
-                                         .max_items = 12,
-                                         .max_part_bytes = 64,
-                                         .load = load_part,
-                                         .streams = 4,
-                                         .window = 20,
-                                         .shuffle_parts = 1,
-                                         .queue_size = 100,
-                                         .workers = {.num_workers = workers}});
+    inside_add_parts(p, &(inside_part_desc){.n_parts = PARTS,
+                                            .max_items = 12,
+                                            .max_part_bytes = 64,
+                                            .load = load_part,
+                                            .streams = 4,
+                                            .window = 20,
+                                            .shuffle_parts = 1,
+                                            .queue_size = 100,
+                                            .workers = {.num_workers = workers}});
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
@@ -568,7 +568,7 @@ static void filter_stages(dlp_pipe *p, int workers) {
     inside_add_sampler(p, &shuffled);
     inside_add_repeat(p, &twice);
     inside_add_expand(
-        p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .streams = 2, .window = 9});
+        p, &(inside_expand_desc){.workers = {.num_workers = workers}, .streams = 2, .window = 9});
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
 }
@@ -777,11 +777,11 @@ static const dlp_dataset documents = {
 static void pack_stages(dlp_pipe *p, int workers) {
     inside_add_sampler(p, &shuffled);
     inside_add_repeat(p, &twice);
-    inside_add_pack(p, &(dlp_pack_desc){.tokens = 32,
-                                        .rule = DLP_PACK_FIT,
-                                        .window = 16,
-                                        .streams = 2,
-                                        .workers = {.num_workers = workers}});
+    inside_add_pack(p, &(inside_pack_desc){.tokens = 32,
+                                           .rule = DLP_PACK_FIT,
+                                           .window = 16,
+                                           .streams = 2,
+                                           .workers = {.num_workers = workers}});
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &documents});
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
 }
@@ -897,19 +897,19 @@ static void nodes__source_of_threads_and_filter__the_fetchs_batches(void) {
 static void named_filter_stages(dlp_pipe *p, int workers) {
     inside_add_sampler(p, &shuffled);
     inside_add_repeat(p, &twice);
-    inside_add_expand(p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .id = 5});
+    inside_add_expand(p, &(inside_expand_desc){.workers = {.num_workers = workers}, .id = 5});
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
 }
 static void named_expand_stages(dlp_pipe *p, int workers) {
     inside_add_sampler(p, &shuffled);
     inside_add_repeat(p, &twice);
-    inside_add_expand(p, &(dlp_expand_desc){.expand = make_items,
-                                            .max_out = 4,
-                                            .fields = &x_field,
-                                            .n_fields = 1,
-                                            .id = 5,
-                                            .workers = {.num_workers = workers}});
+    inside_add_expand(p, &(inside_expand_desc){.expand = make_items,
+                                               .max_out = 4,
+                                               .fields = &x_field,
+                                               .n_fields = 1,
+                                               .id = 5,
+                                               .workers = {.num_workers = workers}});
     inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs});
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
 }
@@ -1298,19 +1298,6 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {LIST, MAKE, {.name = "again", .verb = DLP_EXPAND}, BATCH},
          {.seed = 1}},
         {"make",
-         "streams",
-         "the pipe's desc",
-         {LIST,
-          {.name = "make",
-           .verb = DLP_EXPAND,
-           .expand = {.expand = make_items,
-                      .max_out = 4,
-                      .fields = &x_field,
-                      .n_fields = 1,
-                      .streams = 2}},
-          BATCH},
-         {.seed = 1}},
-        {"make",
          "expand.n_fields",
          "without a fetch",
          {LIST,
@@ -1403,16 +1390,6 @@ static void nodes__wrong__the_row_and_the_field(void) {
            .queue = {.capacity = 90}},
           BATCH},
          {.seed = 1}},
-        {"pack",
-         "workers",
-         "workers of the node",
-         {LIST,
-          {.name = "read",
-           .verb = DLP_FETCH,
-           .fetch = {.fetch = write_words, .fields = &words_field, .n_fields = 1}},
-          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 32, .workers = {.num_workers = 2}}},
-          BATCH},
-         {.seed = 1}},
         {"batch",
          "batch.copy_workers",
          "no expand",
@@ -1426,22 +1403,6 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {LIST, READ, {.name = "m", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x"}}, BATCH},
          {.seed = 1}},
         {"items", "push.source", "NULL", {{.name = "items", .verb = DLP_PUSH}, BATCH}, {.seed = 1}},
-        {"pack",
-         "streams",
-         "the pipe's desc",
-         {LIST,
-          READ,
-          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 9, .streams = 2}},
-          BATCH},
-         {.seed = 1}},
-        {"pack",
-         "queue_size",
-         "queue.capacity",
-         {LIST,
-          READ,
-          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 9, .queue_size = 99}},
-          BATCH},
-         {.seed = 1}},
         {"odd",
          "queue.capacity",
          "a row above it",
@@ -1537,10 +1498,8 @@ static void nodes__wrong__the_row_and_the_field(void) {
         CHECK(dlp_nodes_plan(r->nodes, n, &r->desc, &plan, NULL) == rc);
     }
     {
-        const dlp_pipe_desc run = {.seed = 1};
         dlp_error err;
         dlp_pipe *p = NULL;
-        CHECK(inside_pipe_open(&p, &run, &err) == DLP_ERR_ARG && strcmp(err.field, "seed") == 0);
         CHECK(dlp_pipe_open(NULL, all[0].nodes, 1, NULL, &err) == DLP_ERR_ARG);
         CHECK(dlp_pipe_open(&p, NULL, 1, NULL, &err) == DLP_ERR_ARG);
         CHECK(dlp_pipe_open(&p, all[0].nodes, 0, NULL, &err) == DLP_ERR_ARG);

@@ -88,8 +88,8 @@ static void *train(void *arg) {
 static int64_t write_all_down(const found_rig *r) {
     int64_t all = 0, epochs = r->d.epochs ? r->d.epochs : 1;
     found_rig whole = *r;
-    whole.d.sampler.world_size = 0;
-    whole.d.sampler.rank = 0;
+    whole.d.pipe.world_size = 0;
+    whole.d.pipe.rank = 0;
     for (int64_t e = 0; e < epochs; e++)
         all += (int64_t)(batches[e] = found_write_down(&whole, (uint64_t)e, &orders[e]));
     return all;
@@ -101,10 +101,10 @@ static void ranks_open(const found_rig *r, const dlp_state *resume) {
     for (uint32_t i = 0; i < world; i++) {
         rank2 *k = &ranks[i];
         k->r = *r;
-        k->r.d.sampler.rank = i;
-        k->r.d.sampler.world_size = world;
+        k->r.d.pipe.rank = i;
+        k->r.d.pipe.world_size = world;
         k->r.d.pipe.resume = resume;
-        k->r.d.parts.agree = agree;
+        k->r.d.pipe.agree = agree;
         k->p = NULL;
         k->ok = 1;
         k->n = 0;
@@ -148,8 +148,8 @@ static int any_rig(found_rig *r, uint64_t *random) {
     found_init(r, seen, 16 + test_pick(random, 40), 1 + test_pick(random, 30));
     for (uint32_t i = 0; i < r->d.parts.n_parts; i++)
         seen->counts[i] = test_pick(random, (uint32_t)r->d.parts.max_items + 1);
-    r->d.parts.streams = world * (1 + test_pick(random, 3));
-    r->d.batch_size = m * r->d.parts.streams;
+    r->d.pipe.streams = world * (1 + test_pick(random, 3));
+    r->d.batch_size = m * r->d.pipe.streams;
     r->d.batch.last = (int32_t)test_pick(random, 3);
     r->d.epochs = 1 + test_pick(random, EPOCHS);
     r->d.shuffle = (int32_t)test_pick(random, 2);
@@ -168,7 +168,7 @@ static void say_rig(const found_rig *r) {
     printf(
         "  world %u, parts %d, most %d, streams %u, batch %u, epochs %d, workers %d %d, prefetch "
         "%d, threaded %d, window %u, last %d\n",
-        world, (int)r->d.parts.n_parts, (int)r->d.parts.max_items, r->d.parts.streams,
+        world, (int)r->d.parts.n_parts, (int)r->d.parts.max_items, r->d.pipe.streams,
         r->d.batch_size, (int)r->d.epochs, r->d.parts.workers.num_workers, r->d.num_workers,
         r->d.pipe.prefetch_factor, r->d.sampler.threaded, r->d.parts.window, r->d.batch.last);
 }
@@ -217,7 +217,7 @@ static void end__batches_ahead__few_all_reduces(void) {
     world = 2;
     found_init(&r, seen, 8, 8);
     for (int i = 0; i < 8; i++) seen->counts[i] = 8;
-    r.d.parts.streams = 2;
+    r.d.pipe.streams = 2;
     r.d.parts.queue_size = 100;
     r.d.batch.last = DLP_LAST_DROP;
     r.d.epochs = 3;
@@ -240,7 +240,7 @@ static void end__rank_without_items__holes_to_the_end(void) {
         found_init(&r, seen, 20, 9);
         for (int i = 0; i < 20; i++) seen->counts[i] = i % 2 ? 0 : 9;
         r.d.shuffle = 0;
-        r.d.parts.streams = 2;
+        r.d.pipe.streams = 2;
         r.d.batch.last = last;
         r.d.epochs = 2;
         CHECK(write_all_down(&r) == 2 * 23); /* 90 items by 4 */
@@ -269,7 +269,7 @@ static void resume__mid_epoch__goes_on_exactly(uint64_t seed) {
         int64_t want, at;
         uint32_t others = worlds[test_pick(&seed, 3)];
         if (!any_rig(&r, &seed)) continue;
-        r.d.parts.streams = 4;
+        r.d.pipe.streams = 4;
         r.d.batch_size = 4 + 4 * test_pick(&seed, 3);
         world = worlds[test_pick(&seed, 3)];
         want = write_all_down(&r);
@@ -298,7 +298,7 @@ static void seek__and_next_epoch__asked_again(void) {
         found_rig r;
         world = 2;
         found_init(&r, seen, 20, 9);
-        r.d.parts.streams = 4;
+        r.d.pipe.streams = 4;
         r.d.batch_size = 4;
         r.d.batch.last = DLP_LAST_DROP;
         r.d.epochs = 3;
@@ -383,7 +383,7 @@ static void fail__no_rows_before_it__is_no_end(void) {
             found_rig r;
             world = 2;
             found_init(&r, seen, 12, 4);
-            r.d.parts.shared_streams = 1;
+            r.d.pipe.shared_streams = 1;
             for (uint32_t i = 0; i < 12; i++) seen->counts[i] = 4;
             seen->fail_part = part;
             r.d.batch.last = last;
@@ -415,9 +415,9 @@ static int alone(dlp_error *err, int64_t says, int32_t last) {
     dlp_batch *b;
     int rc;
     found_init(&r, seen, 20, 9);
-    r.d.parts.streams = 2;
-    r.d.parts.agree = agree_nonsense;
-    r.d.sampler.world_size = 2;
+    r.d.pipe.streams = 2;
+    r.d.pipe.agree = agree_nonsense;
+    r.d.pipe.world_size = 2;
     r.d.batch.last = last;
     answer = says;
     CHECK(found_open(&r, &p) == DLP_OK);
@@ -492,10 +492,10 @@ static void stop__while_it_asks__not_asked_again(void) {
         dlp_batch *b;
         memset(&k, 0, sizeof k);
         found_init(&r, seen, 20, 9);
-        r.d.parts.streams = 2;
-        r.d.parts.agree = agree_slowly;
-        r.d.parts.agree_user = &k;
-        r.d.sampler.world_size = 2;
+        r.d.pipe.streams = 2;
+        r.d.pipe.agree = agree_slowly;
+        r.d.pipe.agree_user = &k;
+        r.d.pipe.world_size = 2;
         r.d.sampler.threaded = threaded;
         r.d.batch.last = DLP_LAST_DROP;
         CHECK(found_open(&r, &k.p) == DLP_OK);
@@ -519,7 +519,7 @@ static void seek__after_the_end__comes_to_it_again(void) {
         uint32_t calls;
         world = 3;
         found_init(&r, seen, 30, 9);
-        r.d.parts.streams = 3;
+        r.d.pipe.streams = 3;
         r.d.batch_size = 6;
         r.d.batch.last = last;
         r.d.epochs = 2;
@@ -579,10 +579,10 @@ static void *train_other(void *arg) {
 
 static void other_open(other *k, uint32_t rank, int pack) {
     dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0}, tokens = {"tokens", DLP_U8, 1, {9}, 1, 0};
-    dlp_sampler_desc sampler = {.rank = rank, .world_size = 2};
-    dlp_repeat_desc repeat = {.epochs = 2};
-    dlp_expand_desc filter = {.streams = 2, .agree = agree};
-    dlp_pack_desc packing = {.tokens = 8, .streams = 2, .agree = agree};
+    inside_sampler_desc sampler = {.rank = rank, .world_size = 2};
+    inside_repeat_desc repeat = {.epochs = 2};
+    inside_expand_desc filter = {.streams = 2, .agree = agree};
+    inside_pack_desc packing = {.tokens = 8, .streams = 2, .agree = agree};
     dlp_dataset data = {.n_items = 300, .fields = pack ? &tokens : &word, .n_fields = 1};
     dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = 2}};
     dlp_batch_desc batch = {.batch_size = 6, .last = DLP_LAST_DROP};
@@ -646,14 +646,14 @@ static void desc__what_has_no_meaning__refused(void) {
     static const uint64_t items[20] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
     found_rig r, x;
     found_init(&r, seen, 20, 9);
-    r.d.parts.streams = 2;
-    r.d.sampler.world_size = 2;
+    r.d.pipe.streams = 2;
+    r.d.pipe.world_size = 2;
     r.d.batch.last = DLP_LAST_DROP;
     x = r, refused(&x, "steps_per_epoch", "or agree");
-    r.d.parts.agree = agree;
-    x = r, x.d.parts.steps_per_epoch = 3, refused(&x, "agree", "steps_per_epoch");
-    x = r, x.d.parts.steps_per_epoch = DLP_FOREVER, refused(&x, "agree", "steps_per_epoch");
-    x = r, x.d.parts.uneven = 1, refused(&x, "agree", "uneven");
+    r.d.pipe.agree = agree;
+    x = r, x.d.pipe.steps_per_epoch = 3, refused(&x, "agree", "steps_per_epoch");
+    x = r, x.d.pipe.steps_per_epoch = DLP_FOREVER, refused(&x, "agree", "steps_per_epoch");
+    x = r, x.d.pipe.uneven = 1, refused(&x, "agree", "uneven");
     x = r, x.d.parts.max_items = 0, x.d.parts.items = items, refused(&x, "agree", "are given");
     {
         dlp_shm_desc shm;

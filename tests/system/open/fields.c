@@ -27,7 +27,7 @@ enum { FETCH, JOINED, MAP, BATCH_MAP, COLLATE, LOAD, EXPAND, CHUNK, CALLS };
 typedef struct descs {
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
+    inside_repeat_desc repeat;
     dlp_field fields[3], label, raw, raw_next;
     dlp_dataset dataset, joined;
     dlp_fetch_desc fetch;
@@ -39,10 +39,10 @@ typedef struct descs {
     dlp_cache_desc cache;
     inside_guard_desc guard;
     dlp_guard_field guarded, guarded_next;
-    dlp_part_desc parts;
-    dlp_expand_desc expand;
-    dlp_pack_desc pack;
-    dlp_split_desc split;
+    inside_part_desc parts;
+    inside_expand_desc expand;
+    inside_pack_desc pack;
+    inside_split_desc split;
     dlp_loader_desc loader;
     dlp_chunks_desc chunks;
     dlp_files_desc files;
@@ -295,7 +295,7 @@ static int load(void *user, dlp_part *part) {
 
 static int expand(void *user, dlp_expand *x) {
     int rc = trouble(EXPAND, x->item->index, x->item->attempt, x->call);
-    const dlp_expand_desc *d = &now_.expand;
+    const inside_expand_desc *d = &now_.expand;
     for (uint64_t j = 0; rc == 0 && j < x->item->index % 3; j++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) return -1;
@@ -624,11 +624,9 @@ static void set_loader(void) {
     l->fetch.workers.num_workers = 0;
     l->num_workers = workers_ ? workers_ : DLP_NONE;
     l->batch_size = 4;
-    l->repeat = now_.repeat;
     l->pipe = now_.pipe;
     l->seed = 5;
     l->epochs = 2;
-    l->repeat.epochs = 0;
     live_ = &l->dataset;
 }
 static void set_classic(void) {
@@ -798,18 +796,17 @@ static void close_all(void) {
 #define AT(type, member) \
     { #type, offsetof(descs, member), #member }
 #define CHAIN \
-    AT(dlp_pipe_desc, pipe), AT(dlp_repeat_desc, repeat), AT(dlp_sampler_desc, sampler), \
+    AT(dlp_pipe_desc, pipe), AT(dlp_sampler_desc, sampler), \
         AT(dlp_batch_sampler, sampler.batches), AT(dlp_dataset, dataset), \
         AT(dlp_fetch_desc, fetch), AT(dlp_workers_desc, fetch.workers), AT(dlp_batch_desc, batch), \
         AT(dlp_workers_desc, batch.workers)
 #define LOADER \
     AT(dlp_loader_desc, loader), AT(dlp_pipe_desc, loader.pipe), \
-        AT(dlp_repeat_desc, loader.repeat), AT(dlp_sampler_desc, loader.sampler), \
-        AT(dlp_batch_sampler, loader.sampler.batches), AT(dlp_dataset, loader.dataset), \
-        AT(dlp_fetch_desc, loader.fetch), AT(dlp_workers_desc, loader.fetch.workers), \
-        AT(dlp_async, loader.fetch.async), AT(dlp_cache_desc, loader.cache), \
-        AT(dlp_transfer_desc, loader.transfer), AT(dlp_batch_desc, loader.batch), \
-        AT(dlp_workers_desc, loader.batch.workers)
+        AT(dlp_sampler_desc, loader.sampler), AT(dlp_batch_sampler, loader.sampler.batches), \
+        AT(dlp_dataset, loader.dataset), AT(dlp_fetch_desc, loader.fetch), \
+        AT(dlp_workers_desc, loader.fetch.workers), AT(dlp_async, loader.fetch.async), \
+        AT(dlp_cache_desc, loader.cache), AT(dlp_transfer_desc, loader.transfer), \
+        AT(dlp_batch_desc, loader.batch), AT(dlp_workers_desc, loader.batch.workers)
 
 static const place at_rows_[] = {CHAIN,
                                  AT(dlp_field, fields[0]),
@@ -954,12 +951,12 @@ static void set_mood(void) {
     }
     if (mood_.kind >= RANKS && mood_.kind <= AGREED) {
         const uint32_t n = mood_.kind == ODD_RANKS ? 3 : 2;
-        now_.sampler.world_size = now_.loader.sampler.world_size = n;
-        now_.chunks.world_size = now_.split.world_size = n;
+        now_.pipe.world_size = now_.loader.pipe.world_size = n;
+        now_.chunks.pipe.world_size = now_.split.world_size = n;
     }
     if (mood_.kind == EPOCHS) {
-        now_.repeat.set_epoch = now_.loader.repeat.set_epoch = other_set_epoch;
-        now_.chunks.set_epoch = other_set_epoch;
+        now_.repeat.set_epoch = now_.loader.pipe.set_epoch = other_set_epoch;
+        now_.chunks.pipe.set_epoch = other_set_epoch;
         now_.pipe.log = now_.loader.pipe.log = other_log;
     }
 }

@@ -83,13 +83,13 @@ static void loader(int kind, dlp_loader_desc *d) {
     d->dataset.n_items = 0;
     d->dataset.fetch = write_part;
     d->parts = (dlp_part_desc){.n_parts = 7, .max_part_bytes = 8, .load = load, .items = counts};
-    d->parts.streams = 2;
+    d->pipe.streams = 2;
     d->parts.queue_size = 40;
     if (kind != FOUND) return;
     d->parts.items = NULL;
     d->parts.max_items = 40;
     d->parts.window = 3;
-    d->parts.agree = alone;
+    d->pipe.agree = alone;
     d->dataset.fetch = write_index;
 }
 

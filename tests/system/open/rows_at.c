@@ -75,9 +75,9 @@ static void order__every_kind__as_with_load(void) {
                 if (shape[2] > shape[1]) k.d.within_chunks = 0;
                 if (kind % 4 == 3 && world == 1 && !k.d.shuffle_rows)
                     k.d.preload = k.d.device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
-                k.d.rank = rank;
-                k.d.world_size = world;
-                k.d.allow_uneven = shape[2] % world != 0;
+                k.d.pipe.rank = rank;
+                k.d.pipe.world_size = world;
+                k.d.pipe.allow_uneven = shape[2] % world != 0;
                 if (!oracle(&k.d, 0, 0, &e)) continue;
                 if ((p = kit_open(&k)) == NULL) return;
                 drain_from(&k, p, 0, 0);
@@ -95,8 +95,8 @@ static void views__within_chunks__are_the_memory(void) {
         uint64_t n = 0;
         kit_there(&k, 100, 20, 10);
         k.d.shuffle_chunks = k.d.within_chunks = 1;
-        k.d.world_size = 2;
-        k.d.rank = rank;
+        k.d.pipe.world_size = 2;
+        k.d.pipe.rank = rank;
         k.d.workers.num_workers = 2;
         if ((p = kit_open(&k)) == NULL) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {

@@ -77,7 +77,7 @@ static void pipe__as_a_range__all_batches() {
 static void epochs__asked_for__a_loop_each() {
     dlpipe::loader make = loader_of(write_item);
     make.desc.epochs = 3;
-    make.desc.repeat.epoch_end = 1;
+    make.desc.pipe.epoch_end = 1;
     dlpipe::pipe p = make.open();
     std::uint64_t epoch = 0, n = 0;
     for (; !p.done(); epoch++)

@@ -34,11 +34,12 @@ static void processes__any_kind__same_bytes(void) {
         dlp_pipe *p;
         kit_shared(&k, kind);
         preload_some(&k, kind / 2);
-        k.d.world_size = 1 + kind % 2;
-        k.d.rank = kind % k.d.world_size;
+        k.d.pipe.world_size = 1 + kind % 2;
+        k.d.pipe.rank = kind % k.d.pipe.world_size;
         if ((p = kit_open(&k)) == NULL) return;
         drain_from(&k, p, 0, 0);
-        for (int c = 0; c < 4 && k.d.preload && k.d.world_size == 1; c++) CHECK(k.s->calls[c] == 1);
+        for (int c = 0; c < 4 && k.d.preload && k.d.pipe.world_size == 1; c++)
+            CHECK(k.s->calls[c] == 1);
         kit_close(&k, p);
     }
 }

@@ -613,7 +613,7 @@ static void *thread_waits(void *arg) {
 static int open_later(const rig *r, dlp_pipe **p) {
     dlp_node nodes[] = {{.name = "sampler",
                          .verb = DLP_LIST,
-                         .list = {.n_items = r->dataset.n_items, .order = &r->sampler}},
+                         .list = {.n_items = r->dataset.n_items, .order = rig_sampler(r)}},
                         {.name = "fetch",
                          .verb = DLP_FETCH,
                          .fetch = {.fetch = r->dataset.fetch,

@@ -34,9 +34,9 @@ static void any_case(uint64_t *random) {
         r.d.parts.workers.placement = DLP_PLACE_THREADS;
     else if (test_pick(random, 3) == 0)
         r.d.fetch.workers.placement = DLP_PLACE_THREADS;
-    r.d.parts.streams = streams[test_pick(random, 4)];
+    r.d.pipe.streams = streams[test_pick(random, 4)];
     r.d.batch.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
-    if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
+    if (test_pick(random, 4) == 0) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 12);
     r.d.sampler.threaded = (int32_t)test_pick(random, 2);
     r.d.epochs = 1 + test_pick(random, 3);
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
@@ -50,8 +50,8 @@ static void any_case(uint64_t *random) {
     if (test_failures != before)
         printf("  parts %d streams %u last %d steps %d workers %d (%d) %d (%d) threaded %d "
                "prefetch %d kill every %u\n",
-               (int)r.d.parts.n_parts, r.d.parts.streams, r.d.batch.last,
-               (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
+               (int)r.d.parts.n_parts, r.d.pipe.streams, r.d.batch.last,
+               (int)r.d.pipe.steps_per_epoch, r.d.parts.workers.num_workers,
                r.d.parts.workers.placement, r.d.num_workers, r.d.fetch.workers.placement,
                r.d.sampler.threaded, r.d.pipe.prefetch_factor, seen->kill_every);
 }
@@ -77,7 +77,7 @@ static void kill__anybody_at_any_moment__nothing_lost(void) {
     shm.max_kills = 50;
     parts_init(&r, seen, 30, NULL);
     processes(&r, 3, 2);
-    r.d.parts.streams = 2;
+    r.d.pipe.streams = 2;
     r.d.epochs = test_share(8, 100);
     r.d.pipe.shm = &shm;
     seen->kill_every = 3;

@@ -308,11 +308,11 @@ static dlp_pipe *scene_open(void) {
     if (now_.parts) {
         static const uint64_t items[ROWS * BATCHES / PART_ITEMS] = {5, 5, 5, 5, 5, 5, 5, 5};
         r.sampler.order = DLP_ORDER_PARTS;
-        r.parts = (dlp_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS,
-                                  .items = items,
-                                  .max_part_bytes = PART_ITEMS * 8,
-                                  .load = step_load,
-                                  .workers = r.fetch};
+        r.parts = (inside_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS,
+                                     .items = items,
+                                     .max_part_bytes = PART_ITEMS * 8,
+                                     .load = step_load,
+                                     .workers = r.fetch};
         r.parts.workers.dispatch = DLP_DISPATCH_CLAIM;
         r.parts.workers.retries = now_.parts == 2 ? 1 : 0;
         r.parts.workers.retry_backoff_ms = now_.parts == 2 ? now_.backoff : 0;

@@ -194,7 +194,7 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
 /* Two pipes cannot read one push; one after the other can. Ranks cannot either. */
 static void second_pipe__while_one_reads__refused(void) {
     push_loader two = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
-                       .loader = {.batch_size = 2, .sampler.world_size = 2}};
+                       .loader = {.batch_size = 2, .pipe.world_size = 2}};
     dlp_loader_desc d = {.batch_size = 1, .batch.last = DLP_LAST_PARTIAL};
     dlp_push *s = NULL;
     dlp_pusher *u;

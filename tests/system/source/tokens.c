@@ -565,8 +565,8 @@ static uint64_t run(const tokens_loader *from, uint32_t world, int batches, dlp_
     uint64_t hash = 7;
     for (uint32_t r = 0; r < world; r++) {
         tokens_loader d = *from;
-        d.loader.sampler.rank = r;
-        d.loader.sampler.world_size = world;
+        d.loader.pipe.rank = r;
+        d.loader.pipe.world_size = world;
         d.loader.num_workers = (int32_t)world - 1;
         CHECK(tokens_loader_open(&p[r], &t[r], &d, NULL) == DLP_OK);
         if (p[r] == NULL) return 0;

@@ -95,9 +95,9 @@ static void order__every_shape__as_the_oracle_says(void) {
                     kit k;
                     dlp_pipe *p;
                     kit_shape(&k, kind, s);
-                    k.d.rank = rank;
-                    k.d.world_size = world;
-                    k.d.allow_uneven = k.d.batch_size % world != 0;
+                    k.d.pipe.rank = rank;
+                    k.d.pipe.world_size = world;
+                    k.d.pipe.allow_uneven = k.d.batch_size % world != 0;
                     k.d.pipe.max_held = 1 + (int32_t)(kind % 3);
                     if ((p = kit_open(&k)) == NULL) return;
                     drain_holding(&k, p, 0, 0);
@@ -145,9 +145,9 @@ static void resume__at_every_batch__goes_on(void) {
                 other.d.workers.num_workers = so_many(i % 3);
                 other.d.device = NULL;
                 kit_device(&other, (int)(i % DEV_KINDS));
-                other.d.world_size = i % 2 ? 3 : 1;
-                other.d.rank = (uint32_t)(i % other.d.world_size);
-                other.d.allow_uneven = 1;
+                other.d.pipe.world_size = i % 2 ? 3 : 1;
+                other.d.pipe.rank = (uint32_t)(i % other.d.pipe.world_size);
+                other.d.pipe.allow_uneven = 1;
                 other.d.pipe.resume = &states[i];
                 if ((p = kit_open(&other)) == NULL) return;
                 CHECK(dlp_pipe_state(p, NULL, &all) == DLP_OK);
@@ -395,7 +395,8 @@ static void descs__bad__are_refused(void) {
         if (what == 5) k.d.n_items = 41;
         if (what == 6) k.d.rows = zeros, k.d.n_items = 0;
         if (what == 7) k.d.rows = many, k.d.n_items = 0;
-        if (what == 8) k.d.shuffle_chunks = 1, k.d.world_size = 3, k.d.preload = DLP_PRELOAD_CPU;
+        if (what == 8)
+            k.d.shuffle_chunks = 1, k.d.pipe.world_size = 3, k.d.preload = DLP_PRELOAD_CPU;
         if (what == 9) k.d.rows = NULL, k.d.chunk_rows = 20;
         if (what == 10) k.d.within_chunks = 2;
         CHECK(dlp_chunks_open(&p, &k.d, &err) == DLP_ERR_ARG && p == NULL);

@@ -23,9 +23,9 @@ static void order__every_kind__as_the_oracle_says(void) {
                 kit_init(&k, shape[0], shape[1], (uint32_t)shape[2]);
                 kit_vary(&k, kind);
                 if (shape[2] > shape[1]) k.d.within_chunks = 0;
-                k.d.rank = rank;
-                k.d.world_size = world;
-                k.d.allow_uneven = shape[2] % world != 0;
+                k.d.pipe.rank = rank;
+                k.d.pipe.world_size = world;
+                k.d.pipe.allow_uneven = shape[2] % world != 0;
                 if (!oracle(&k.d, 0, 0, &e)) continue;
                 k.s->whole = world == 1 && k.d.last == DLP_LAST_PARTIAL;
                 if ((p = kit_open(&k)) == NULL) return;
@@ -94,8 +94,8 @@ static void resume__at_every_batch__goes_on(void) {
             if (i % 4 == 3 && !other.d.shuffle_rows &&
                 (other.d.within_chunks || !other.d.shuffle_chunks)) /* three ranks: refused */
                 other.d.preload = DLP_PRELOAD_CPU;
-            other.d.world_size = i % 2 ? 3 : 1;
-            other.d.rank = (uint32_t)(i % other.d.world_size);
+            other.d.pipe.world_size = i % 2 ? 3 : 1;
+            other.d.pipe.rank = (uint32_t)(i % other.d.pipe.world_size);
             other.d.pipe.resume = &states[i];
             if ((p = kit_open(&other)) == NULL) return;
             CHECK(dlp_pipe_state(p, NULL, &all) == DLP_OK);
@@ -151,7 +151,7 @@ static void next_epoch__anywhere__begins_the_next(void) {
         kit_init(&k, 97, 20, 6);
         kit_vary(&k, kind);
         k.d.epochs = 8;
-        k.d.epoch_end = 1;
+        k.d.pipe.epoch_end = 1;
         k.d.pipe.max_held = 2;
         k.d.cpu_buffers = 4;
         if (kind % 4 == 0) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
@@ -191,7 +191,7 @@ static void seek__at_random__goes_on_there(void) {
         kit_init(&k, 97, 20, 6);
         kit_vary(&k, kind);
         k.d.epochs = 4;
-        k.d.epoch_end = (int32_t)test_pick(&random, 2);
+        k.d.pipe.epoch_end = (int32_t)test_pick(&random, 2);
         k.d.pipe.max_held = 3;
         k.d.cpu_buffers = 4 + (int32_t)test_pick(&random, 3);
         if (kind % 4 == 0) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
@@ -630,11 +630,11 @@ static void descs__bad__are_refused(void) {
         if (what == 6) k.d.pipe.prefetch_factor = 2;
         if (what == 7) k.d.preload = DLP_PRELOAD_DEVICE;
         if (what == 8) kit_device(&k, DEV_HOST), k.d.device_buffers = 1;
-        if (what == 9) k.d.world_size = 4;
+        if (what == 9) k.d.pipe.world_size = 4;
         if (what == 10) k.d.preload = DLP_PRELOAD_CPU, k.d.shuffle_rows = 1;
         if (what == 11) k.d.preload = DLP_PRELOAD_CPU, k.d.workers.on_error = DLP_ON_ERROR_DROP;
         if (what == 12) k.d.last = DLP_LAST_DROP, k.d.n_items = 5;
-        if (what == 13) k.d.rank = 1, k.d.world_size = 1;
+        if (what == 13) k.d.pipe.rank = 1, k.d.pipe.world_size = 1;
         if (what == 14) k.d.fields = &deep, k.d.n_fields = 1;
         if (what == 15) k.d.within_chunks = 1, k.d.batch_size = 21; /* it would be 20 */
         CHECK(dlp_chunks_open(&p, &k.d, &err) == DLP_ERR_ARG && p == NULL);
@@ -747,7 +747,7 @@ static void run__interrupted_anywhere__goes_on(void) {
             kit_vary(&k, (uint32_t)at);
             k.d.last = DLP_LAST_PARTIAL;
             oracle(&k.d, 0, 0, &x);
-            k.d.epoch_end = 1;
+            k.d.pipe.epoch_end = 1;
             memset(&c, 0, sizeof c);
             c.d = &k.d;
             if ((p = kit_open(&k)) == NULL) return;
@@ -990,7 +990,7 @@ static int double_it(void *user, dlp_item *it) {
 
 static uint64_t own_cache; /* bytes; 0: none */
 
-static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_split_desc *split,
+static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const inside_split_desc *split,
                     uint32_t batch_size) {
     dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
     dlp_dataset set = {
@@ -1012,7 +1012,7 @@ static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_spli
 
 static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     dlp_sampler_desc sampler = {0};
-    dlp_split_desc split = {0};
+    inside_split_desc split = {0};
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0, batches = within ? 21 : 18;
@@ -1039,7 +1039,7 @@ static void split__own_wiring__cuts_items(uint64_t cache, int within) {
 static void split__bad_wirings__are_refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_sampler_desc sampler = {0};
-        dlp_split_desc split = {0};
+        inside_split_desc split = {0};
         dlp_pipe_desc pipe = {0};
         dlp_pipe *p;
         split.chunk_rows = what == 0 ? 11 : 10; /* the field has room for 10 */

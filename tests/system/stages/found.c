@@ -45,8 +45,8 @@ static void order__golden__never_changes(void) {
         dlp_batch *b;
         uint64_t h = 0;
         found_init(&r, seen, 20, 9);
-        r.d.parts.streams = 4;
-        r.d.parts.steps_per_epoch = 40 * steps;
+        r.d.pipe.streams = 4;
+        r.d.pipe.steps_per_epoch = 40 * steps;
         r.d.parts.window = i / 2 % 2 * 23;
         if (i >= 4) r.d.parts.weights = any_weights(&random);
         r.d.epochs = 2;
@@ -75,16 +75,15 @@ static void counts(found_rig *r, uint32_t how, uint64_t *random) {
 
 /* Has each stream, of all ranks, what the rule of its epoch's end wants? */
 static int can_run(const found_rig *r) {
-    uint64_t c = r->d.parts.streams, m = r->d.batch_size / c, any = 0, with = 0;
+    uint64_t c = r->d.pipe.streams, m = r->d.batch_size / c, any = 0, with = 0;
     for (uint64_t i = 0; i < r->d.parts.n_parts; i++) with += seen->counts[i] > 0;
-    if (c > 1 && with < c && r->d.parts.steps_per_epoch)
-        return 0; /* passes without any: an error */
+    if (c > 1 && with < c && r->d.pipe.steps_per_epoch) return 0; /* passes without any: an error */
     for (uint64_t e = 0; e < 3; e++)
         for (uint64_t s = 0; s < c; s++) {
             found_stream(r, e, s, found_want(r), &order);
             if (order.n[s] < found_want(r)) return 0;
             if (order.n[s] < m && r->d.batch.last == DLP_LAST_DROP) return 0;
-            if (order.n[s] == 0 && r->d.sampler.world_size > 1) return 0;
+            if (order.n[s] == 0 && r->d.pipe.world_size > 1) return 0;
             any += order.n[s];
         }
     return any > 0;
@@ -103,10 +102,10 @@ static void any_case(uint64_t *random, int processes) {
     found_init(&r, seen, 8 + test_pick(random, 40), 2 + test_pick(random, 30));
     counts(&r, how, random);
     if (how == 4) r.d.parts.min_items = r.d.parts.max_items / 2;
-    r.d.parts.streams = streams[test_pick(random, 4)];
+    r.d.pipe.streams = streams[test_pick(random, 4)];
     r.d.batch_size = 8 * (1 + test_pick(random, 5));
     r.d.batch.last = (int32_t)test_pick(random, 3);
-    if (test_pick(random, 2)) r.d.parts.steps_per_epoch = 1 + test_pick(random, 60);
+    if (test_pick(random, 2)) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 60);
     if (test_pick(random, 2)) r.d.parts.window = 1 + test_pick(random, 120);
     if (test_pick(random, 3) == 0) r.d.parts.weights = any_weights(random);
     r.d.shuffle = (int32_t)test_pick(random, 2);
@@ -117,9 +116,9 @@ static void any_case(uint64_t *random, int processes) {
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
     if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    while (world > r.d.parts.streams) world /= 2;
-    r.d.sampler.world_size = world;
-    r.d.parts.uneven = world > 1 && r.d.parts.steps_per_epoch == 0;
+    while (world > r.d.pipe.streams) world /= 2;
+    r.d.pipe.world_size = world;
+    r.d.pipe.uneven = world > 1 && r.d.pipe.steps_per_epoch == 0;
     if (!can_run(&r)) return;
     if (processes) {
         r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
@@ -127,15 +126,15 @@ static void any_case(uint64_t *random, int processes) {
         if (r.d.parts.workers.num_workers > 0) seen->kill_every = 3 + test_pick(random, 9);
     }
     for (uint32_t rank = 0; rank < world; rank++) {
-        r.d.sampler.rank = rank;
+        r.d.pipe.rank = rank;
         CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
     }
     if (test_failures != before)
         printf("  parts %d most %d how %u streams %u batch %u last %d steps %d shuffle %d workers "
                "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u "
                "weights %d\n",
-               (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.parts.streams,
-               r.d.batch_size, r.d.batch.last, (int)r.d.parts.steps_per_epoch, r.d.shuffle,
+               (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.pipe.streams,
+               r.d.batch_size, r.d.batch.last, (int)r.d.pipe.steps_per_epoch, r.d.shuffle,
                r.d.parts.workers.num_workers, r.d.num_workers, r.d.sampler.threaded,
                (int)r.d.epochs, world, r.d.pipe.prefetch_factor, r.d.batch.collate != NULL,
                seen->kill_every, r.d.parts.window, r.d.parts.weights != NULL);
@@ -194,7 +193,7 @@ static void cells__one_less_than_the_least__refused(void) {
         uint32_t least = 4 * (last == DLP_LAST_DROP ? 8 : 5);
         found_init(&r, seen, 40, 9);
         for (int i = 0; i < 40; i++) seen->counts[i] = 1;
-        r.d.parts.streams = 4;
+        r.d.pipe.streams = 4;
         r.d.batch_size = 16;
         r.d.batch.last = last;
         r.d.parts.queue_size = least - 1;
@@ -228,24 +227,23 @@ static void cells__least__as_written_down(uint64_t seed) {
         uint32_t steps, look, window = test_pick(&seed, 2) ? 1 + test_pick(&seed, 40) : 0;
         found_init(&r, seen, 8 + test_pick(&seed, 40), 1 + test_pick(&seed, 12));
         counts(&r, test_pick(&seed, 4), &seed);
-        r.d.parts.streams = streams[test_pick(&seed, 4)];
+        r.d.pipe.streams = streams[test_pick(&seed, 4)];
         r.d.batch_size = 8 * (1 + test_pick(&seed, 3));
         r.d.batch.last = (int32_t)test_pick(&seed, 3);
         steps = test_pick(&seed, 2) ? 1 + test_pick(&seed, 40) : 0;
-        look = r.d.batch_size / r.d.parts.streams;
+        look = r.d.batch_size / r.d.pipe.streams;
         if (steps == 0) look = r.d.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
-        r.d.parts.steps_per_epoch = steps;
+        r.d.pipe.steps_per_epoch = steps;
         if (window > 0) {
-            uint32_t m = r.d.batch_size / r.d.parts.streams;
-            uint32_t each =
-                ((uint32_t)r.d.parts.n_parts + r.d.parts.streams - 1) / r.d.parts.streams;
+            uint32_t m = r.d.batch_size / r.d.pipe.streams;
+            uint32_t each = ((uint32_t)r.d.parts.n_parts + r.d.pipe.streams - 1) / r.d.pipe.streams;
             r.d.parts.window = (uint32_t)window;
             look = (window - 1 + look + window - 1) / window * window;
             if (steps > 0 && look > steps * m) look = steps * m;
             if (steps == 0 && look > each) look = each;
         }
-        r.d.parts.queue_size = look * r.d.parts.streams;
-        if (look * r.d.parts.streams > 1) { /* one less is refused */
+        r.d.parts.queue_size = look * r.d.pipe.streams;
+        if (look * r.d.pipe.streams > 1) { /* one less is refused */
             dlp_pipe *p = NULL;
             dlp_error err;
             r.d.parts.queue_size--;
@@ -273,8 +271,8 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         int64_t all;
         uint64_t random = i;
         found_init(&r, seen, 30, 11);
-        r.d.parts.streams = 2;
-        r.d.parts.steps_per_epoch = i % 2 ? 50 : 0;
+        r.d.pipe.streams = 2;
+        r.d.pipe.steps_per_epoch = i % 2 ? 50 : 0;
         r.d.parts.window = windows[i / 2];
         if (i % 3 == 1) r.d.parts.weights = any_weights(&random);
         r.d.epochs = 2;
@@ -307,9 +305,9 @@ static void resume__other_ranks__goes_on_exactly(void) {
         found_init(&r, seen, 40, 11);
         if (steps == 0)
             for (int i = 0; i < 40; i++) seen->counts[i] = 6; /* all ranks' epochs are as long */
-        r.d.parts.streams = 4;
-        r.d.parts.steps_per_epoch = steps;
-        r.d.parts.uneven = 1;
+        r.d.pipe.streams = 4;
+        r.d.pipe.steps_per_epoch = steps;
+        r.d.pipe.uneven = 1;
         if (turns % 4 == 1) r.d.parts.weights = any_weights(&random);
         r.d.parts.window = turns % 4 / 2 * 13 + turns / 5 * 13;
         r.d.epochs = 2;
@@ -318,10 +316,10 @@ static void resume__other_ranks__goes_on_exactly(void) {
             uint32_t world = 1u << turn % 3;
             int64_t n = 1 + turn++ % 4 < all - at ? 1 + turn % 4 : all - at;
             if (n > all - at) n = all - at;
-            r.d.sampler.world_size = world;
+            r.d.pipe.world_size = world;
             r.d.pipe.resume = at ? &merged : NULL;
             for (uint32_t rank = 0; rank < world; rank++) {
-                r.d.sampler.rank = rank;
+                r.d.pipe.rank = rank;
                 CHECK(found_run(&r, n, states) == n);
                 each[world - 1 - rank] = states[n - 1];
             }
@@ -339,18 +337,18 @@ static void state__of_other_ranks__named(void) {
     dlp_error err;
     dlp_pipe *p = NULL;
     found_init(&r, seen, 40, 11);
-    r.d.parts.streams = 4;
-    r.d.parts.steps_per_epoch = 20;
-    r.d.sampler.world_size = 2;
+    r.d.pipe.streams = 4;
+    r.d.pipe.steps_per_epoch = 20;
+    r.d.pipe.world_size = 2;
     for (uint32_t rank = 0; rank < 2; rank++) {
-        r.d.sampler.rank = rank;
+        r.d.pipe.rank = rank;
         CHECK(found_run(&r, 3, states) == 3);
         two[rank] = states[2];
     }
     r.d.pipe.resume = &two[0]; /* rank 1 with rank 0's */
     CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_RESUME);
     CHECK(strstr(err.message, "stream 2") && strstr(err.message, "dlp_state_merge"));
-    r.d.sampler.rank = 0;
+    r.d.pipe.rank = 0;
     CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_OK);
     two[1] = states[1]; /* a batch before */
     CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_ERR_RESUME &&
@@ -368,10 +366,10 @@ static void shared_state(uint32_t rank, uint32_t items, dlp_state *to) {
     dlp_batch *b = NULL;
     found_init(&r, seen, 40, 11);
     for (int i = 0; i < 40; i++) seen->counts[i] = items;
-    r.d.parts.shared_streams = 1;
-    r.d.parts.steps_per_epoch = 20;
-    r.d.sampler.world_size = 2;
-    r.d.sampler.rank = rank;
+    r.d.pipe.shared_streams = 1;
+    r.d.pipe.steps_per_epoch = 20;
+    r.d.pipe.world_size = 2;
+    r.d.pipe.rank = rank;
     CHECK(found_open(&r, &p) == DLP_OK);
     for (int i = 0; i < 3 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; i++) {
         CHECK(dlp_pipe_state(p, b, to) == DLP_OK);
@@ -459,8 +457,8 @@ static void resume__other_order__names_the_field(void) {
     r.d.pipe.resume = &states[2];
     other = r, other.d.parts.n_parts--, resume_refused(&other, "n_items");
     other = r, other.d.parts.manifest_id = 1, resume_refused(&other, "manifest");
-    other = r, other.d.parts.streams = 2, resume_refused(&other, "streams");
-    other = r, other.d.parts.steps_per_epoch = 9, resume_refused(&other, "steps_per_epoch");
+    other = r, other.d.pipe.streams = 2, resume_refused(&other, "streams");
+    other = r, other.d.pipe.steps_per_epoch = 9, resume_refused(&other, "steps_per_epoch");
     other = r, other.d.parts.max_items = 10, resume_refused(&other, "max_items");
     other = r, other.d.parts.window = 3, resume_refused(&other, "window");
     other = r, other.d.seed = 1, resume_refused(&other, "seed");
@@ -485,7 +483,7 @@ static void seek__to_a_state__goes_on_exactly(uint32_t window) {
     uint64_t random = 3;
     int64_t all;
     found_init(&r, seen, 30, 11);
-    r.d.parts.streams = 2;
+    r.d.pipe.streams = 2;
     r.d.parts.window = window;
     r.d.epochs = 3;
     all = batches(&r);
@@ -522,7 +520,7 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         int rc, ok = 1;
         found_init(&r, seen, 20, 12);
         r.d.epochs = 5;
-        r.d.parts.steps_per_epoch = i % 2 ? 20 : 0;
+        r.d.pipe.steps_per_epoch = i % 2 ? 20 : 0;
         r.d.parts.window = test_pick(&random, 2) * test_pick(&random, 50);
         r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4) - 1;
         r.d.num_workers = (int32_t)test_pick(&random, 3);
@@ -550,7 +548,7 @@ static void end__streams_of_any_length__rules_hold(void) {
             found_rig r;
             found_init(&r, seen, 4, 100);
             r.d.shuffle = 0;
-            r.d.parts.streams = streams;
+            r.d.pipe.streams = streams;
             r.d.batch.last = last;
             r.d.epochs = 2;
             seen->counts[0] = 100; /* far longer, 0, one, some */
@@ -573,9 +571,9 @@ static void end__forever__passes_follow_each_other(void) {
         dlp_monitor *m = NULL;
         char who[64];
         found_init(&r, seen, 12, 9); /* 63 items or so a pass */
-        r.d.parts.streams = 1 + i % 2;
+        r.d.pipe.streams = 1 + i % 2;
         r.d.parts.window = windows[i / 2];
-        r.d.parts.steps_per_epoch = DLP_FOREVER;
+        r.d.pipe.steps_per_epoch = DLP_FOREVER;
         r.d.pipe.prefetch_factor = 1 + (int32_t)i;
         CHECK(found_run(&r, 600, far) == 600); /* 70 passes and more, and none is marked as last */
         for (uint32_t k = 1; k < 600; k += 37) {
@@ -605,12 +603,12 @@ static void end__forever__passes_follow_each_other(void) {
 static void end__forever__other_rule_refused(void) {
     found_rig r;
     found_init(&r, seen, 20, 9);
-    r.d.parts.steps_per_epoch = DLP_FOREVER;
+    r.d.pipe.steps_per_epoch = DLP_FOREVER;
     CHECK(found_run(&r, 3, states) == 3);
     r.d.pipe.resume = &states[2];
-    r.d.parts.steps_per_epoch = INT64_C(1) << 40;
+    r.d.pipe.steps_per_epoch = INT64_C(1) << 40;
     resume_refused(&r, "steps_per_epoch");
-    r.d.parts.steps_per_epoch = 0;
+    r.d.pipe.steps_per_epoch = 0;
     resume_refused(&r, "steps_per_epoch");
 }
 
@@ -632,10 +630,10 @@ static void end__nothing_in_any_stream__found_in_two_passes(void) {
         dlp_error err;
         found_init(&r, seen, 40, 5);
         memset(seen->counts, 0, sizeof seen->counts);
-        r.d.parts.streams = 4;
-        r.d.parts.steps_per_epoch = 3;
+        r.d.pipe.streams = 4;
+        r.d.pipe.steps_per_epoch = 3;
         r.d.parts.queue_size = 64;
-        r.d.sampler.world_size = world;
+        r.d.pipe.world_size = world;
         CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
         CHECK(strstr(err.message, " inputs of rank 0 gave no item") != NULL);
         CHECK(seen->begun < (world == 1 ? 200 : 16 * 40));
@@ -649,8 +647,8 @@ static void end__few_items__are_waited_for(void) {
         found_init(&r, seen, 40, 5);
         memset(seen->counts, 0, sizeof seen->counts);
         seen->counts[7] = 5;
-        r.d.parts.streams = 2;
-        r.d.parts.steps_per_epoch = 12;
+        r.d.pipe.streams = 2;
+        r.d.pipe.steps_per_epoch = 12;
         r.d.seed = seed;
         r.d.batch_size = 4;
         CHECK(found_run(&r, INT64_MAX, NULL) == 12);
@@ -663,13 +661,13 @@ static void end__nothing_at_all__an_error(void) {
     found_init(&r, seen, 8, 5);
     memset(seen->counts, 0, sizeof seen->counts);
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "no item") != NULL);
-    r.d.parts.steps_per_epoch = DLP_FOREVER;
+    r.d.pipe.steps_per_epoch = DLP_FOREVER;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
     seen->begun = 0;
-    r.d.parts.steps_per_epoch = 3;
+    r.d.pipe.steps_per_epoch = 3;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
     CHECK(seen->begun < 100); /* two passes, and what was asked for ahead */
-    r.d.parts.steps_per_epoch = 0;
+    r.d.pipe.steps_per_epoch = 0;
     r.d.batch.last = DLP_LAST_DROP;
     seen->counts[3] = 5;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "no full batch") != NULL);
@@ -758,7 +756,7 @@ static void fail__behind_the_end__epoch_ends(void) {
         seen->sleep_us = i / 2 % 2 ? 2000 : 0; /* stream 0 is slow */
         r.d.shuffle = 0;
         r.d.batch.last = DLP_LAST_DROP;
-        r.d.parts.streams = 2;
+        r.d.pipe.streams = 2;
         r.d.parts.workers.num_workers = i / 4 ? 3 : 1;
         CHECK(batches_before(&r, &err, &rc) == (fails_first ? 5 : 4));
         CHECK(rc == (fails_first ? DLP_ERR_CALLBACK : DLP_END));
@@ -777,12 +775,12 @@ static void fail__all__returns_the_cause(void) {
     r.d.batch_size = 64;
     for (int i = 0; i < 4; i++) {
         r.d.batch.last = i % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
-        r.d.parts.steps_per_epoch = i / 2 ? 10 : 0;
+        r.d.pipe.steps_per_epoch = i / 2 ? 10 : 0;
         CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
         CHECK(strstr(err.message, "no such file") != NULL && err.has_item == 1);
     }
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
-    r.d.parts.steps_per_epoch = 0;
+    r.d.pipe.steps_per_epoch = 0;
     CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
     CHECK(strstr(err.message, "the first left out") && strstr(err.message, "no such file"));
 }
@@ -854,20 +852,20 @@ static void desc__what_is_not_possible__refused(void) {
     found_init(&r, seen, 20, 9);
     x = r, x.d.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
     x = r, x.d.cache.bytes = 1 << 20, refused(&x, "", "they share workers"); /* needs: cache */
-    x = r, x.d.parts.streams = 3, refused(&x, "streams", "divided by streams");
-    x = r, x.d.parts.streams = 2, x.d.sampler.world_size = 4;
+    x = r, x.d.pipe.streams = 3, refused(&x, "streams", "divided by streams");
+    x = r, x.d.pipe.streams = 2, x.d.pipe.world_size = 4;
     refused(&x, "streams", "divided by world_size");
-    x = r, x.d.parts.streams = 4, x.d.sampler.world_size = 4;
+    x = r, x.d.pipe.streams = 4, x.d.pipe.world_size = 4;
     refused(&x, "steps_per_epoch", "uneven = 1");
-    x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
-    x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
+    x = r, x.d.pipe.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
+    x = r, x.d.pipe.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
-    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8,
+    x = r, x.d.parts.n_parts = 4, x.d.pipe.streams = 8,
     refused(&x, "streams", "number of parts, 4");
     x = r, x.d.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
-    x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.batch_size = 64;
-    x.d.parts.max_items = UINT64_C(1) << 30, x.d.parts.steps_per_epoch = INT64_C(1) << 30;
+    x = r, x.d.parts.n_parts = 64, x.d.pipe.streams = 64, x.d.batch_size = 64;
+    x.d.parts.max_items = UINT64_C(1) << 30, x.d.pipe.steps_per_epoch = INT64_C(1) << 30;
     refused(&x, "streams", "a state has room for");
     x = r, x.d.parts.n_parts = 1 << 20, x.d.parts.window = 70000;
     refused(&x, "queue_size", "a batch and its windows may need 140000 parts");

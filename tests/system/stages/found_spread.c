@@ -17,7 +17,7 @@ static found_seen *seen;
 static void init(found_rig *r) {
     found_init(r, seen, PARTS, 10);
     memcpy(seen->counts, COUNTS, sizeof COUNTS);
-    r->d.parts.streams = 3;
+    r->d.pipe.streams = 3;
     r->d.shuffle = 0;
     r->d.batch_size = 3 * EACH;
     r->d.batch.last = DLP_LAST_DROP;
@@ -106,7 +106,7 @@ static void steps__what_comes_after_them(void) {
     dlp_pipe *p;
     dlp_stream_stats x;
     init(&r);
-    r.d.parts.steps_per_epoch = 6;
+    r.d.pipe.steps_per_epoch = 6;
     CHECK(found_open(&r, &p) == DLP_OK);
     CHECK(take(p, UINT64_MAX, NULL) == 6);
     x = spread(p, "; an epoch leaves out 15 %.\n", "");
@@ -128,12 +128,12 @@ static void ranks__own_streams_only(void) {
         dlp_pipe *p;
         dlp_stream_stats x;
         init(&r);
-        r.d.sampler.world_size = 3;
-        r.d.sampler.rank = rank;
+        r.d.pipe.world_size = 3;
+        r.d.pipe.rank = rank;
         if (rank == 2)
-            r.d.parts.agree = alone;
+            r.d.pipe.agree = alone;
         else
-            r.d.parts.uneven = 1;
+            r.d.pipe.uneven = 1;
         CHECK(found_open(&r, &p) == DLP_OK);
         CHECK(take(p, UINT64_MAX, NULL) == items / EACH);
         x = spread(p,
@@ -178,7 +178,7 @@ static void seek__anywhere__passes_are_whole(uint64_t random) {
     found_rig r;
     dlp_pipe *p;
     init(&r);
-    r.d.parts.steps_per_epoch = 30;
+    r.d.pipe.steps_per_epoch = 30;
     r.d.epochs = DLP_FOREVER;
     CHECK(found_open(&r, &p) == DLP_OK);
     for (uint32_t i = 0; i < 200; i++) {

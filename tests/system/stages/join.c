@@ -628,17 +628,17 @@ static void chain_refused(int what, int how, const char *words) {
     ds[1].filter = what == 3;
     if (what == 6) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
     inside_add_sampler(p, &sampler);
-    if (what == 5) {                       /* needs: parts */
-        dlp_expand_desc x;                 /* needs: parts */
-        memset(&x, 0, sizeof x);           /* needs: parts */
-        x.max_out = 2;                     /* needs: parts */
-        x.expand = expand_none;            /* needs: parts */
-        inside_add_expand(p, &x);          /* needs: parts */
-    }                                      /* needs: parts */
-    if (what == 6) {                       /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
-        inside_add_parts(p, &parts);       /* needs: parts */
-    }                                      /* needs: parts */
+    if (what == 5) {                          /* needs: parts */
+        inside_expand_desc x;                 /* needs: parts */
+        memset(&x, 0, sizeof x);              /* needs: parts */
+        x.max_out = 2;                        /* needs: parts */
+        x.expand = expand_none;               /* needs: parts */
+        inside_add_expand(p, &x);             /* needs: parts */
+    }                                         /* needs: parts */
+    if (what == 6) {                          /* needs: parts */
+        inside_part_desc parts = part_desc(); /* needs: parts */
+        inside_add_parts(p, &parts);          /* needs: parts */
+    }                                         /* needs: parts */
     inside_add_fetch(p, &fetch);
     if (what == 4) {                                                /* needs: scratch */
         static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0}; /* needs: scratch */
@@ -652,10 +652,10 @@ static void chain_refused(int what, int how, const char *words) {
     inside_add_join(p, &join);
     if (what == 7) batch.batch_size = 1; /* needs: split */
     inside_add_batch(p, &batch);
-    if (what == 7) {                                               /* needs: split */
-        dlp_split_desc split = {.chunk_rows = 5, .batch_size = 5}; /* needs: split */
-        inside_add_split(p, &split);                               /* needs: split */
-    }                                                              /* needs: split */
+    if (what == 7) {                                                  /* needs: split */
+        inside_split_desc split = {.chunk_rows = 5, .batch_size = 5}; /* needs: split */
+        inside_add_split(p, &split);                                  /* needs: split */
+    }                                                                 /* needs: split */
     CHECK(dlp_pipe_plan(p, &plan) < 0);
     CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);
     CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL);

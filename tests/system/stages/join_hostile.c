@@ -76,7 +76,7 @@ static void join_hostile__found_in_cache__joined_bytes_untouched(void) { /* need
     dlp_dataset ds[2] = {{.n_items = 40, .fields = &a, .n_fields = 1, .fetch = fetch_plain},
                          {.n_items = 40, .fields = &b, .n_fields = 1, .fetch = fetch_watched}};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
-    dlp_repeat_desc repeat = {.epochs = 3};
+    inside_repeat_desc repeat = {.epochs = 3};
     dlp_fetch_desc fetch = {.dataset = &ds[0]};
     dlp_join_desc join = {.fetch = {.dataset = &ds[1]}};
     dlp_cache_desc cache = {1 << 16};

@@ -37,8 +37,8 @@ static void order__golden__never_changes(void) {
         uint64_t hash;
         int before = test_failures;
         parts_init(&r, &seen, 37, NULL);
-        r.d.parts.streams = golden[i].streams;
-        r.d.parts.steps_per_epoch = golden[i].steps;
+        r.d.pipe.streams = golden[i].streams;
+        r.d.pipe.steps_per_epoch = golden[i].steps;
         r.d.shuffle = golden[i].shuffle;
         hash = order_hash(&r, golden[i].epoch);
         CHECK(memcmp(order, golden[i].first, sizeof golden[i].first) == 0);
@@ -55,7 +55,7 @@ static void order__every_epoch__each_item_once_in_another_order(void) {
     uint8_t times[PARTS_ITEMS];
     uint64_t before = 0;
     parts_init(&r, &seen, 37, NULL);
-    r.d.parts.streams = 4;
+    r.d.pipe.streams = 4;
     for (uint64_t e = 0; e < 3; e++) {
         uint64_t n = parts_order(&r, e, order), once = 0, h = order_hash(&r, e);
         memset(times, 0, sizeof times);
@@ -75,10 +75,10 @@ static void any_case(uint64_t *random) {
     for (uint64_t i = 0; i < n; i++) items[i] = test_pick(random, 4) ? test_pick(random, 30) : 0;
     items[test_pick(random, (uint32_t)n)] = 9;
     parts_init(&r, &seen, n, items);
-    r.d.parts.streams = streams[test_pick(random, 4)];
+    r.d.pipe.streams = streams[test_pick(random, 4)];
     r.d.batch_size = 8 * (1 + test_pick(random, 5));
     r.d.batch.last = r.total >= r.d.batch_size ? (int32_t)test_pick(random, 3) : 0;
-    if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
+    if (test_pick(random, 4) == 0) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 12);
     r.d.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.shuffle_items = (int32_t)test_pick(random, 2);
     r.d.parts.queue_size = test_pick(random, 2) ? 0 : 50;
@@ -90,19 +90,19 @@ static void any_case(uint64_t *random) {
     r.d.pipe.unordered = test_pick(random, 4) == 0;
     if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
     if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    r.d.sampler.world_size = 1 + test_pick(random, 4);
-    r.d.sampler.allow_uneven = 1;
-    if (r.total < r.d.parts.streams) r.d.parts.steps_per_epoch = 0;
-    for (uint32_t rank = 0; rank < r.d.sampler.world_size; rank++) {
-        r.d.sampler.rank = rank;
+    r.d.pipe.world_size = 1 + test_pick(random, 4);
+    r.d.pipe.allow_uneven = 1;
+    if (r.total < r.d.pipe.streams) r.d.pipe.steps_per_epoch = 0;
+    for (uint32_t rank = 0; rank < r.d.pipe.world_size; rank++) {
+        r.d.pipe.rank = rank;
         CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.epochs);
     }
     if (test_failures != before)
         printf("  parts %d items %d streams %u batch %u last %d steps %d queue %u workers %d %d "
                "threaded %d world %u prefetch %d\n",
-               (int)n, (int)r.total, r.d.parts.streams, r.d.batch_size, r.d.batch.last,
-               (int)r.d.parts.steps_per_epoch, r.d.parts.queue_size, r.d.parts.workers.num_workers,
-               r.d.num_workers, r.d.sampler.threaded, r.d.sampler.world_size,
+               (int)n, (int)r.total, r.d.pipe.streams, r.d.batch_size, r.d.batch.last,
+               (int)r.d.pipe.steps_per_epoch, r.d.parts.queue_size, r.d.parts.workers.num_workers,
+               r.d.num_workers, r.d.sampler.threaded, r.d.pipe.world_size,
                r.d.pipe.prefetch_factor);
 }
 
@@ -121,10 +121,10 @@ static void ranks__streams_divided__same_rows_fewer_loads(void) {
         parts_rig r;
         uint32_t most = 0;
         parts_init(&r, &seen, 32, items);
-        r.d.parts.streams = 4;
-        r.d.sampler.world_size = world;
+        r.d.pipe.streams = 4;
+        r.d.pipe.world_size = world;
         for (uint32_t rank = 0; rank < world; rank++) {
-            r.d.sampler.rank = rank;
+            r.d.pipe.rank = rank;
             seen.loads = 0;
             CHECK(parts_run_on(&r, 0) == 64);
             if (seen.loads > most) most = seen.loads;
@@ -142,7 +142,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     dlp_batch *b;
     uint64_t n = 0, all;
     parts_init(&r, &seen, 20, NULL);
-    r.d.parts.streams = 2;
+    r.d.pipe.streams = 2;
     r.d.epochs = 2;
     all = 2 * parts_batches(&r);
     CHECK(all < 64);
@@ -157,7 +157,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         r.d.num_workers = (int32_t)(i % 3);
         r.d.parts.workers.num_workers = so_many(i % 4);
         r.d.parts.queue_size = i % 2 ? 20 : 0;
-        r.d.sampler.world_size = 1 + i % 2;
+        r.d.pipe.world_size = 1 + i % 2;
         CHECK(parts_run_on(&r, 0) == (int64_t)(all - i - 1));
     }
 }
@@ -182,9 +182,9 @@ static void resume__other_parts__names_the_field(void) {
     resume_refused(&other, "parts");
     other = r, other.d.parts.manifest_id = 1;
     resume_refused(&other, "manifest_id");
-    other = r, other.d.parts.streams = 2;
+    other = r, other.d.pipe.streams = 2;
     resume_refused(&other, "streams");
-    other = r, other.d.parts.steps_per_epoch = 3;
+    other = r, other.d.pipe.steps_per_epoch = 3;
     resume_refused(&other, "steps_per_epoch");
     other = r, other.d.shuffle = 0, other.d.parts.shuffle_parts = 1;
     resume_refused(&other, "shuffle_items");
@@ -234,10 +234,10 @@ static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
     parts_init(r, &seen, n, items);
     seen.fail_part = short_part;
     r->d.parts.workers.on_error = DLP_ON_ERROR_DROP;
-    r->d.parts.streams = c;
+    r->d.pipe.streams = c;
     r->d.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
-    if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
-    if (r->total < c) r->d.parts.steps_per_epoch = 0;
+    if (test_pick(random, 4) == 0) r->d.pipe.steps_per_epoch = 2 + test_pick(random, 12);
+    if (r->total < c) r->d.pipe.steps_per_epoch = 0;
     r->d.parts.workers.num_workers = so_many(test_pick(random, 3));
     r->d.num_workers = (int32_t)test_pick(random, 3);
     r->d.sampler.threaded = (int32_t)test_pick(random, 2);
@@ -269,7 +269,7 @@ static void seek__part_still_loading__takes_no_second_cell(void) {
     dlp_pipe *p;
     dlp_batch *b = NULL;
     parts_init(&r, &seen, 4, items);
-    r.d.parts.streams = r.d.batch_size = 5;
+    r.d.pipe.streams = r.d.batch_size = 5;
     r.d.parts.queue_size = 4;
     r.d.parts.workers.num_workers = 4;
     r.d.shuffle = 0;
@@ -349,8 +349,8 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
         if (test_failures)
             printf("  run %d: parts %d streams %u batch %u cells %u steps %d workers %d %d "
                    "threaded %d prefetch %d unordered %d short %u\n",
-                   i, (int)r.d.parts.n_parts, r.d.parts.streams, r.d.batch_size,
-                   r.d.parts.queue_size, (int)r.d.parts.steps_per_epoch,
+                   i, (int)r.d.parts.n_parts, r.d.pipe.streams, r.d.batch_size,
+                   r.d.parts.queue_size, (int)r.d.pipe.steps_per_epoch,
                    r.d.parts.workers.num_workers, r.d.num_workers, r.d.sampler.threaded,
                    r.d.pipe.prefetch_factor, r.d.pipe.unordered, short_part);
     }
@@ -696,7 +696,7 @@ static void set_epoch__epochs_left__no_load_beside_it(void) {
         r.d.parts.queue_size = 8;
         r.d.parts.workers.num_workers = i % 2 ? DLP_NONE : 3;
         r.d.epochs = 4;
-        r.d.repeat.set_epoch = epoch_set;
+        r.d.pipe.set_epoch = epoch_set;
         seen.sleep_us = 2000;
         CHECK(parts_open(&r, &p) == DLP_OK);
         for (uint64_t e = 0; e < 4; e++) {
@@ -714,6 +714,13 @@ static int map_twice(void *user, dlp_batch *b, void *state) {
     (void)state;
     ((uint64_t *)b->fields[0].data)[0] = 1; /* half done */
     return tries[b->sequence % 256]++ == 0 && b->in_epoch % 3 == 1 ? -1 : 0;
+}
+
+/* The part queue of a loader's desc, in a pipe wired by hand. */
+static void own_parts(dlp_pipe *p, const dlp_loader_desc *d) {
+    inside_part_desc own = {.streams = d->pipe.streams};
+    memcpy(&own, &d->parts, sizeof d->parts); /* it begins so */
+    inside_add_parts(p, &own);
 }
 
 static void batch__fetched_again__its_parts_are_there(void) {
@@ -750,7 +757,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
         r.d.pipe.prefetch_factor = 8;
         CHECK(inside_pipe_open(&p, &r.d.pipe, NULL) == DLP_OK);
         inside_add_sampler(p, &sampler);
-        inside_add_parts(p, &r.d.parts);
+        own_parts(p, &r.d);
         inside_add_fetch(p, &fetch);
         inside_add_batch(p, &batch);
         inside_add_map(p, &map);
@@ -834,7 +841,7 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.items = NULL, DLP_ERR_ARG, "parts", "items", "count");
     REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
     REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
-    REFUSED(r.d.parts.streams = 3, DLP_ERR_ARG, "parts", "streams", "can't be divided");
+    REFUSED(r.d.pipe.streams = 3, DLP_ERR_ARG, "parts", "streams", "can't be divided");
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
     REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
@@ -886,11 +893,11 @@ static void wiring__parts_and_split__views_of_items(int within) {
     parts_rig r;
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
-    dlp_repeat_desc repeat = {.epochs = 2};
+    inside_repeat_desc repeat = {.epochs = 2};
     dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_batch_desc batch = {.batch_size = 1};
-    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4, .within_chunks = within};
+    inside_split_desc split = {.chunk_rows = 6, .batch_size = 4, .within_chunks = within};
     dlp_pipe *p;
     dlp_batch *b;
     dlp_state state;
@@ -903,7 +910,7 @@ static void wiring__parts_and_split__views_of_items(int within) {
     CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
     inside_add_sampler(p, &sampler);
     inside_add_repeat(p, &repeat);
-    inside_add_parts(p, &r.d.parts);
+    own_parts(p, &r.d);
     inside_add_fetch(p, &fetch);
     inside_add_batch(p, &batch);
     inside_add_split(p, &split);
@@ -1007,7 +1014,7 @@ static void files__downloads__each_once_under_its_name(void) {
     parts_files(&r, &f, 0);
     f.download = download;
     downloads_of = &r;
-    r.d.parts.streams = 8; /* parts across borders are wanted by two at once */
+    r.d.pipe.streams = 8; /* parts across borders are wanted by two at once */
     r.d.parts.queue_size = 12;
     r.d.parts.workers.num_workers = 6;
     r.d.epochs = 2;

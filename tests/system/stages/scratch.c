@@ -243,7 +243,7 @@ static void dress(const one *o, dlp_workers_desc *w, int n, int place) {
 static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 4};
-    dlp_repeat_desc repeat = {.epochs = 2};
+    inside_repeat_desc repeat = {.epochs = 2};
     dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
     dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
     inside_scratch_desc scratch = {raw_fields, 2, o->cells};
@@ -591,7 +591,7 @@ static dlp_error nobody_writes(dlp_push *push) {
         .n_items = ITEMS, .fields = &batch_fields[1], .n_fields = 1, .fetch = read_item};
     const inside_scratch_desc d = {raw_fields, 2, 0};
     dlp_sampler_desc sampler = {.seed = 4};
-    dlp_expand_desc expand = {.max_out = 1}; /* needs: parts */
+    inside_expand_desc expand = {.max_out = 1}; /* needs: parts */
     dlp_fetch_desc fetch = {.dataset = &ds};
     inside_map_desc map = {.item = decode_item};
     dlp_batch_desc batch = {.batch_size = 4};

@@ -313,7 +313,7 @@ static void add_stages(const one *o, dlp_pipe *p) {
 static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 4};
-    dlp_repeat_desc repeat = {.epochs = 2};
+    inside_repeat_desc repeat = {.epochs = 2};
     dlp_batch_desc batch = {.batch_size = 14, .last = DLP_LAST_PARTIAL};
     int rc;
     job = o;
