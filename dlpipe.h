@@ -4076,9 +4076,11 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
-             filters, as in a table without branches. The rows of a branch follow each other. from
-             of the zip or mix names the last row of each branch, in the order of the table:
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+             filters and expands, as in a table without branches. All rows of a branch run in the
+             cells of its inputs, and each branch may have a load. The rows of a branch follow each
+             other. from of the zip or mix names the last row of each branch, in the order of the
+             table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -4089,10 +4091,10 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
-             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If all
-             branches of a zip only fetch, its row is left out. DROP is refused if a branch of a zip
-             makes items: the number of a failed input's items is unknown. DLP_SKIP of such a fetch
-             leaves the row out, too.
+             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
+             branch of a zip has fetches and maps alone, its row is left out, also if one of these
+             returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
+             expand: the number of a failed input's items is unknown.
              Workers: the makers of all branches share workers, as many as their rows say together.
              The other fields of workers are the same in all of these rows.
              Memory: each branch has cells of its own. queue.capacity of its rows counts these.
@@ -8797,7 +8799,7 @@ typedef struct dlpi_block {
     size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
     uint64_t bytes;
 } dlpi_block;
-#define DLPI_BLOCKS 12
+#define DLPI_BLOCKS 56
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -17044,22 +17046,24 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the user's load, of at most so many bytes, at this place in the cell. What else the
-   part says of itself is the caller's to fill, before, and to check. Returns 0, or what is wrong.
- */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t at, uint64_t most, dlp_part *part) {
+/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
+   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
+   what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+                           uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    const uint64_t most = d->max_part_bytes;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c) + at;
+    part->data = to;
     part->capacity = most;
     part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, at + most, rc);
+    rc = dlpi_item_returned(w, d->load(d->user, part));
+    rc = dlpi_redzone_input(w, c, room, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
@@ -19403,12 +19407,10 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 typedef struct dlpi_branch {
     dlpi_expand x; /* its found is not the stage's self */
     char name[32];
-    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
-    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
-    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
-    const dlp_field *out;                                     /* [n_out] of these: of its items */
-    uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
-    uint32_t n_out;
+    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
+    const dlp_field *out; /* [n_out] of these: of its items */
+    uint64_t at, stride;  /* bytes: of its first cell from that of all, and from cell to cell */
+    uint32_t n_made, n_out;
     uint32_t first_field; /* of its items among those of a row */
 } dlpi_branch;
 
@@ -22809,7 +22811,6 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
-    st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
     q->plan.steps = (uint64_t)d->steps_per_epoch;
@@ -23169,7 +23170,8 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    return dlpi_input_part(w, c, 0, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
+    const dlp_part_desc *d = &dlpi_parts_of(w->p)->d;
+    return dlpi_input_part(w, c, d, dlpi_input_bytes(w->p, c), d->max_part_bytes, &part);
 }
 
 /* ---- states ---- */
@@ -23270,7 +23272,6 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     q->d = *d;
-    st->user = d->user;
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
@@ -23303,7 +23304,7 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
-    int rc = dlpi_input_part(w, c, 0, q->d.max_part_bytes, &part);
+    int rc = dlpi_input_part(w, c, &q->d, dlpi_input_bytes(w->p, c), q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -23546,11 +23547,14 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
 static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     const int n = dlpi_found_blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
-                          x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
     return n + 1;
 }
 
@@ -23703,7 +23707,8 @@ static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
-    rc = dlpi_input_part(b->w, b->c, x->part_at, x->part.max_part_bytes, &part);
+    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
+                         &part);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
@@ -23915,17 +23920,21 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 /* ---- sizes ---- */
 
 /* What of a branch follows from the run. */
-static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
+static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+                               uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
     f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
+    if (f->plan.weights && !dlpi_found_deal(&f->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
+    return DLP_OK;
 }
 
 static int dlpi_branches_sizes(dlp_pipe *p) {
@@ -23947,8 +23956,9 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
     q->cursors.ordinal_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
-    for (uint32_t b = 0; b < j->n; b++) dlpi_branch_lengths(q, &j->at[b], b, q->cursors.bits[b]);
-    return DLP_OK;
+    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
+        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
+    return rc;
 }
 
 /* ---- cells ---- */
@@ -24028,6 +24038,25 @@ static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
+/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. */
+static int dlpi_branch_blocks(const dlpi_branches *j, uint32_t k, dlpi_block *out) {
+    const dlpi_branch *b = &j->at[k];
+    const dlpi_found_plan *plan = &b->x.found.plan;
+    const size_t at = offsetof(dlpi_branches, at) + k * sizeof *b;
+    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
+    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
+    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
+                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
+    out[1] =
+        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
+                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
+    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
+                          dlpi_times(orders, sizeof *plan->own_passes)};
+    return 5;
+}
+
 static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
@@ -24036,6 +24065,7 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, k, out + n);
     return n;
 }
 
@@ -35827,7 +35857,6 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
     x->found.d.load = d->load;
     x->found.most_items = x->part.max_items;
     x->found.plan.n_inputs = d->n_parts;
-    st->user = d->user;
     *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
     if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
     return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
@@ -35887,7 +35916,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && t->makes == 0) s->order = DLP_ORDER_PARTS;
+    if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
         (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
         return rc;
@@ -36853,28 +36882,13 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
 
-/* Copy n fields and their names. names: [n] where they go. */
-static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
-                              char (*names)[DLPI_NAME_KEPT], const dlp_field *f, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, node, i, name, "name", "name must have 1 to 31 bytes");
-        dlpi_copy_text(names[i], DLPI_NAME_KEPT, name);
-        to[i] = f[i];
-        to[i].name = names[i];
-    }
-    return DLP_OK;
-}
-
-/* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
-   d: of its last expand, or of filters alone. */
+/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
+   not the branch's. d: of its last expand, or of filters alone. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             const dlpi_makers *m, const dlp_expand_desc *d) {
-    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
-    dlpi_stage one = *st;
+    const uint32_t n = m->input.n_fields;
+    dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
-    uint32_t n;
     int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
@@ -36882,12 +36896,11 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
-    n = dlpi_makers_give(m, x, all);
-    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
-    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
-    if (rc == DLP_OK)
-        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
-    x->input.fields = b->in;
+    rc = dlpi_makers_levels(t, m, &one);
+    b->made = one.fields;
+    b->n_made = one.n_fields;
+    if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
+    x->input.fields = b->in = inputs.fields;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return rc;
@@ -36940,6 +36953,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                            "in a branch: shuffle says it");
     t->n_items = l->n_items;
     t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
@@ -36972,14 +36986,21 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
-   nobody knows how many items a failed input has. */
+/* True if each input of a branch has one item, or none if the input is left out. */
+static bool dlpi_branch_pairs(const dlpi_table *t, const dlpi_makers *m) {
+    for (uint32_t i = 0; i < m->n; i++)
+        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_LOADS | DLPI_NODE_MAKES)) != 0)
+            return false;
+    return true;
+}
+
+/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
+   not, nobody knows how many items a failed input has. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
-    if (t->joins->verb != DLP_ZIP) return DLP_OK;
     for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_expand *x = &j->at[k].x;
-        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
-        if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
+        dlpi_found *f = &j->at[k].x.found;
+        if (t->joins->verb == DLP_MIX) f->pairs = false;
+        if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
                             DLP_ON_ERROR_DROP);
@@ -37020,13 +37041,9 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
-    for (uint32_t i = 1; i < m.n; i++)
-        if (node[i].verb == DLP_FETCH)
-            return dlpi_node_bad(t, &node[i],
-                                 "is a second fetch of a branch; write all fields in one");
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     if (m.reads)
@@ -37045,24 +37062,24 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    j->at[j->n].x.found.pairs = dlpi_branch_pairs(t, &m);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* A branch has a list, a fetch, and then expand or filter. */
+/* A branch has a list, and then the rows that run in one cell. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_FETCH || verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
+    if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, a "
-                         "fetch, and then expand or filter");
+                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */

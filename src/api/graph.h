@@ -74,9 +74,11 @@
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
-             filters, as in a table without branches. The rows of a branch follow each other. from
-             of the zip or mix names the last row of each branch, in the order of the table:
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+             filters and expands, as in a table without branches. All rows of a branch run in the
+             cells of its inputs, and each branch may have a load. The rows of a branch follow each
+             other. from of the zip or mix names the last row of each branch, in the order of the
+             table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -87,10 +89,10 @@
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
-             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If all
-             branches of a zip only fetch, its row is left out. DROP is refused if a branch of a zip
-             makes items: the number of a failed input's items is unknown. DLP_SKIP of such a fetch
-             leaves the row out, too.
+             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
+             branch of a zip has fetches and maps alone, its row is left out, also if one of these
+             returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
+             expand: the number of a failed input's items is unknown.
              Workers: the makers of all branches share workers, as many as their rows say together.
              The other fields of workers are the same in all of these rows.
              Memory: each branch has cells of its own. queue.capacity of its rows counts these.

@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/branches */
+/* tests: system/stages/branches, system/stages/branch_chains */
 #include "inputs/dataset.h"
 #include "inputs/reads.h"
 #include "order/branches.h"
@@ -23,12 +23,10 @@
 typedef struct dlpi_branch {
     dlpi_expand x; /* its found is not the stage's self */
     char name[32];
-    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
-    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
-    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
-    const dlp_field *out;                                     /* [n_out] of these: of its items */
-    uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
-    uint32_t n_out;
+    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
+    const dlp_field *out; /* [n_out] of these: of its items */
+    uint64_t at, stride;  /* bytes: of its first cell from that of all, and from cell to cell */
+    uint32_t n_made, n_out;
     uint32_t first_field; /* of its items among those of a row */
 } dlpi_branch;
 

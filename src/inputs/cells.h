@@ -386,22 +386,24 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the user's load, of at most so many bytes, at this place in the cell. What else the
-   part says of itself is the caller's to fill, before, and to check. Returns 0, or what is wrong.
- */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t at, uint64_t most, dlp_part *part) {
+/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
+   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
+   what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+                           uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    const uint64_t most = d->max_part_bytes;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c) + at;
+    part->data = to;
     part->capacity = most;
     part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, at + most, rc);
+    rc = dlpi_item_returned(w, d->load(d->user, part));
+    rc = dlpi_redzone_input(w, c, room, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,

@@ -1,32 +1,17 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/branches */
+/* tests: system/stages/branches, system/stages/branch_chains */
 #include "open/node_makers.h"
 #include "stages/branches.h"
 /* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
 
-/* Copy n fields and their names. names: [n] where they go. */
-static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
-                              char (*names)[DLPI_NAME_KEPT], const dlp_field *f, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, node, i, name, "name", "name must have 1 to 31 bytes");
-        dlpi_copy_text(names[i], DLPI_NAME_KEPT, name);
-        to[i] = f[i];
-        to[i].name = names[i];
-    }
-    return DLP_OK;
-}
-
-/* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
-   d: of its last expand, or of filters alone. */
+/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
+   not the branch's. d: of its last expand, or of filters alone. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             const dlpi_makers *m, const dlp_expand_desc *d) {
-    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
-    dlpi_stage one = *st;
+    const uint32_t n = m->input.n_fields;
+    dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
-    uint32_t n;
     int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
@@ -34,12 +19,11 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
-    n = dlpi_makers_give(m, x, all);
-    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
-    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
-    if (rc == DLP_OK)
-        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
-    x->input.fields = b->in;
+    rc = dlpi_makers_levels(t, m, &one);
+    b->made = one.fields;
+    b->n_made = one.n_fields;
+    if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
+    x->input.fields = b->in = inputs.fields;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return rc;
@@ -92,6 +76,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                            "in a branch: shuffle says it");
     t->n_items = l->n_items;
     t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
@@ -124,14 +109,21 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
-   nobody knows how many items a failed input has. */
+/* True if each input of a branch has one item, or none if the input is left out. */
+static bool dlpi_branch_pairs(const dlpi_table *t, const dlpi_makers *m) {
+    for (uint32_t i = 0; i < m->n; i++)
+        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_LOADS | DLPI_NODE_MAKES)) != 0)
+            return false;
+    return true;
+}
+
+/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
+   not, nobody knows how many items a failed input has. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
-    if (t->joins->verb != DLP_ZIP) return DLP_OK;
     for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_expand *x = &j->at[k].x;
-        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
-        if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
+        dlpi_found *f = &j->at[k].x.found;
+        if (t->joins->verb == DLP_MIX) f->pairs = false;
+        if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
                             DLP_ON_ERROR_DROP);
@@ -172,13 +164,9 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
-    for (uint32_t i = 1; i < m.n; i++)
-        if (node[i].verb == DLP_FETCH)
-            return dlpi_node_bad(t, &node[i],
-                                 "is a second fetch of a branch; write all fields in one");
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     if (m.reads)
@@ -197,24 +185,24 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
+    j->at[j->n].x.found.pairs = dlpi_branch_pairs(t, &m);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* A branch has a list, a fetch, and then expand or filter. */
+/* A branch has a list, and then the rows that run in one cell. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_FETCH || verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
+    if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, a "
-                         "fetch, and then expand or filter");
+                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */

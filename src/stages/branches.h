@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/branches */
+/* tests: system/stages/branches, system/stages/branch_chains */
 #include "inputs/branches.h"
 /* ---- zip and mix: workers that make the items of all branches, and rows that are copied ---- */
 
@@ -77,17 +77,21 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 /* ---- sizes ---- */
 
 /* What of a branch follows from the run. */
-static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
+static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+                               uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
     f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
+    if (f->plan.weights && !dlpi_found_deal(&f->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
+    return DLP_OK;
 }
 
 static int dlpi_branches_sizes(dlp_pipe *p) {
@@ -109,8 +113,9 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
     q->cursors.ordinal_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
-    for (uint32_t b = 0; b < j->n; b++) dlpi_branch_lengths(q, &j->at[b], b, q->cursors.bits[b]);
-    return DLP_OK;
+    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
+        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
+    return rc;
 }
 
 /* ---- cells ---- */
@@ -190,6 +195,25 @@ static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
+/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. */
+static int dlpi_branch_blocks(const dlpi_branches *j, uint32_t k, dlpi_block *out) {
+    const dlpi_branch *b = &j->at[k];
+    const dlpi_found_plan *plan = &b->x.found.plan;
+    const size_t at = offsetof(dlpi_branches, at) + k * sizeof *b;
+    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
+    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
+    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
+                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
+    out[1] =
+        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
+                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
+    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
+                          dlpi_times(orders, sizeof *plan->own_passes)};
+    return 5;
+}
+
 static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
@@ -198,6 +222,7 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, k, out + n);
     return n;
 }
 

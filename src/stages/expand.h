@@ -211,11 +211,14 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
 static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     const int n = dlpi_found_blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
-                          x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
     return n + 1;
 }
 
@@ -368,7 +371,8 @@ static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
-    rc = dlpi_input_part(b->w, b->c, x->part_at, x->part.max_part_bytes, &part);
+    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
+                         &part);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
