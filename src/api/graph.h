@@ -93,12 +93,14 @@
              branch of a zip has fetches and maps alone, its row is left out, also if one of these
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
              expand: the number of a failed input's items is unknown.
-             Workers: the makers of all branches share workers, as many as their rows say together.
-             The other fields of workers are the same in all of these rows.
+             Workers: branches share workers, as many as their rows say together. A branch has
+             workers of its own if its fetch has async, or if its worker_init, worker_exit,
+             worker_user or tell differ from those of the others, as with two sources of files. The
+             other fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts these.
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
-             Data that belong together by index are fields of one fetch, not a zip.
+             Data that belong together by index are fields of fetches of one branch, not a zip.
              Behind a zip or mix stand map, guard, batch, transfer and out.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither

@@ -8,7 +8,7 @@
 /* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
    not the branch's. d: of its last expand, or of filters alone. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlpi_makers *m, const dlp_expand_desc *d) {
+                            dlpi_makers *m, const dlp_expand_desc *d) {
     const uint32_t n = m->input.n_fields;
     dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
@@ -23,6 +23,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     b->made = one.fields;
     b->n_made = one.n_fields;
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
+    if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
     x->input.fields = b->in = inputs.fields;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
@@ -80,7 +81,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Two branches share workers, so they say alike what both say. */
+/* The stage of all branches has one policy, so branches say alike what both say. */
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w) {
     const struct {
@@ -94,8 +95,6 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
         {"max_skips", all->max_skips == w->max_skips},
         {"deadline_ms", all->deadline_ms == w->deadline_ms},
         {"idempotent", all->idempotent == w->idempotent},
-        {"worker_init", all->worker_init == w->worker_init && all->worker_exit == w->worker_exit &&
-                            all->worker_user == w->worker_user && all->tell == w->tell},
         {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
         {"stack_bytes", all->stack_bytes == w->stack_bytes},
         {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
@@ -107,6 +106,19 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                "Set it alike in both",
                                all_fields[i].field, t->nodes[1].name);
     return DLP_OK;
+}
+
+/* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
+    for (uint32_t b = 0; b < k; b++) {
+        const dlp_workers_desc *of = &j->at[b].w;
+        if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
+        if (!dlpi_workers_given(w) ||
+            (of->worker_init == w->worker_init && of->worker_exit == w->worker_exit &&
+             of->worker_user == w->worker_user && of->tell == w->tell))
+            return b;
+    }
+    return k;
 }
 
 /* True if each input of a branch has one item, or none if the input is left out. */
@@ -131,21 +143,49 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
     return DLP_OK;
 }
 
-/* Add the workers of a branch to those of the branches before it. */
-static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *all,
-                             const dlp_workers_desc *w, bool first) {
-    const int32_t more = w->num_workers != 0 ? w->num_workers : 1;
+/* Add the workers of the next branch to those of the branches before it. */
+static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
+                             dlp_workers_desc *all, const dlpi_makers *m) {
+    dlpi_branch *b = &j->at[j->n];
+    const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
     int rc = DLP_OK;
-    if (first) {
-        *all = *w;
-        all->num_workers = more;
+    b->w = m->workers;
+    b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
+    if (j->n == 0) {
+        *all = b->w;
+        all->num_workers = 0;
+    } else if (dlpi_workers_given(&b->w)) {
+        rc = dlpi_branch_workers(t, node, all, &b->w);
+    }
+    if (rc != DLP_OK) return rc;
+    if (all->num_workers == DLP_NONE && b->team > 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
+                           "num_workers is DLP_NONE, and \"%s\" needs workers of its own; set 1 or "
+                           "more, or the worker_init of \"%s\"",
+                           node->name, t->nodes[1].name);
+    if (more == DLP_NONE || all->num_workers == DLP_NONE) {
+        all->num_workers = DLP_NONE;
         return DLP_OK;
     }
-    if (dlpi_workers_given(w)) rc = dlpi_branch_workers(t, node, all, w);
-    if (rc != DLP_OK || all->num_workers == DLP_NONE) return rc;
     all->num_workers += more;
+    j->at[b->team].n_workers += more;
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
+}
+
+/* Each team calls its own callbacks. */
+static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
+    int32_t first = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        j->found.teams |= j->at[k].team > 0;
+        j->at[k].first_worker = first;
+        first += j->at[k].n_workers;
+    }
+    if (!j->found.teams) return;
+    all->worker_init = dlpi_branches_enter;
+    all->worker_exit = dlpi_branches_leave;
+    all->tell = dlpi_branches_tell;
+    all->worker_user = j;
 }
 
 /* A state knows the data of a branch by the id of its source, too. The first list has that of the
@@ -169,15 +209,9 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
-    if (m.reads)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
-            "async, or a source that has it, is in a branch of \"%s\"; set fetch, and "
-            "in_flight for many reads at once",
-            t->joins->name);
     node = dlpi_makers_name(&m);
     dlpi_makers_expand_desc(t, node, &m, &d);
-    if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
+    if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
@@ -324,6 +358,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;

@@ -54,10 +54,12 @@ static struct {
     life life[LIVES];
 } now_;
 
-static struct { /* one row that fails, for one input; row NOWHERE: none */
-    uint32_t branch, row;
+static struct {                  /* one row that fails, for one input; row NOWHERE: none */
+    uint32_t branch, row, tries; /* it fails so often */
     uint64_t input;
 } bad_;
+static int hit_; /* the plain program has come there */
+static uint32_t deaths_, most_out_;
 
 typedef struct shared { /* of all processes */
     uint32_t calls, deaths, killed[MOST_BRANCHES][INPUTS];
@@ -82,9 +84,15 @@ static uint64_t part_items(const branch *b, uint64_t input) {
 static int skips(uint64_t x, uint32_t row) { return of(x, row, 3) % 12 == 0; }
 static int kept(uint64_t x, uint32_t row) { return of(x, row, 4) % 4 != 0; }
 static uint64_t makes(uint64_t x, uint32_t row) { return of(x, row, 5) % (OUT + 1); }
-static int wrong(uint64_t x, uint32_t row, const branch *b, uint64_t input) {
-    if (bad_.row == row && bad_.branch == b->id && bad_.input == input) return 1;
+static int wrong(uint64_t x, uint32_t row, const branch *b, uint64_t input, uint32_t attempt) {
+    if (bad_.row == row && bad_.branch == b->id && bad_.input == input && attempt < bad_.tries)
+        return 1;
     return now_.drops && of(x, row, 6) % 14 == 0;
+}
+/* Of the plain program: does it fail for ever? */
+static int fails(uint64_t x, uint32_t row, const branch *b, uint64_t input) {
+    hit_ |= bad_.row == row && bad_.branch == b->id && bad_.input == input;
+    return wrong(x, row, b, input, UINT32_MAX - 1);
 }
 static uint64_t list_seed(const branch *b) {
     return b->id > 0 ? mixed(now_.seed, b->id) : now_.seed;
@@ -111,7 +119,8 @@ static int load(void *user, dlp_part *part) {
     const branch *b = user;
     const uint64_t n = part_items(b, part->index);
     die_now_and_then(b, part->index);
-    if (wrong(part->index, AT_LOAD, b, part->index)) return dlp_fail(part->call, 5, "no load");
+    if (wrong(part->index, AT_LOAD, b, part->index, part->attempt))
+        return dlp_fail(part->call, 5, "no load");
     if (b->loads != NOT_COUNTED) CHECK(part->items == n);
     part->items = n;
     for (uint64_t i = 0; i < n; i++) ((uint64_t *)part->data)[i] = i + 100;
@@ -132,7 +141,7 @@ static int read_item(void *user, dlp_item *it) {
     CHECK(it->n_fields == 1u + (uint32_t)now_.ragged);
     x = of(b->id, it->index, number);
     die_now_and_then(b, it->index);
-    if (wrong(x, AT_FETCH, b, it->index)) return dlp_fail(it->call, 5, "no read");
+    if (wrong(x, AT_FETCH, b, it->index, it->attempt)) return dlp_fail(it->call, 5, "no read");
     if (skips(x, AT_FETCH)) return DLP_SKIP;
     *(uint64_t *)it->data[0] = x;
     put_t(it, x ^ dlp_item_random(it, 9));
@@ -142,7 +151,7 @@ static int change(void *user, dlp_item *it) {
     const verb *r = user;
     uint64_t *x = it->data[0];
     die_now_and_then(r->of, it->index);
-    if (wrong(*x, r->row, r->of, it->index)) return dlp_fail(it->call, 5, "no change");
+    if (wrong(*x, r->row, r->of, it->index, it->attempt)) return dlp_fail(it->call, 5, "no change");
     if (skips(*x, r->row)) return DLP_SKIP;
     *x = of(*x, r->row, 7);
     if (r->kind == ADDS) {
@@ -155,14 +164,15 @@ static int change(void *user, dlp_item *it) {
 static int keep(void *user, const dlp_item *it) {
     const verb *r = user;
     const uint64_t x = *(const uint64_t *)it->data[0];
-    if (wrong(x, r->row, r->of, it->index)) return dlp_fail(it->call, 5, "no taste");
+    if (wrong(x, r->row, r->of, it->index, it->attempt)) return dlp_fail(it->call, 5, "no taste");
     return kept(x, r->row);
 }
 static int fetch_later(void *user, dlp_item *it) {
     const verb *r = user;
     CHECK(it->n_fields == 1 && *(uint64_t *)it->data[0] == 0);
     die_now_and_then(r->of, it->index);
-    if (wrong(it->index, r->row, r->of, it->index)) return dlp_fail(it->call, 5, "no fetch");
+    if (wrong(it->index, r->row, r->of, it->index, it->attempt))
+        return dlp_fail(it->call, 5, "no fetch");
     *(uint64_t *)it->data[0] = of(it->index, r->row, 9);
     return 0;
 }
@@ -170,7 +180,7 @@ static int expand(void *user, dlp_expand *x) {
     const verb *r = user;
     const uint64_t from = *(const uint64_t *)x->item->data[0];
     const uint64_t input = x->item->index;
-    const int fails = wrong(from, r->row, r->of, input);
+    const int fails = wrong(from, r->row, r->of, input, x->item->attempt);
     for (uint64_t i = 0; i < makes(from, r->row); i++) {
         dlp_item *it = dlp_expand_add(x);
         if (it == NULL) return DLP_ERR_LENGTH;
@@ -204,7 +214,7 @@ static uint64_t random_of(const branch *b, const item *it) {
 static void plain(const branch *b, uint32_t at, item it, items *to) {
     for (; at < b->n_verbs; at++) {
         const verb *r = &b->verbs[at];
-        if (wrong(r->kind == FETCHES ? it.input : it.x, r->row, b, it.input)) return;
+        if (fails(r->kind == FETCHES ? it.input : it.x, r->row, b, it.input)) return;
         if (r->kind != KEEPS && r->kind != FETCHES && skips(it.x, r->row)) return;
         if (r->kind == CHANGES || r->kind == ADDS) it.x = of(it.x, r->row, 7);
         if (r->kind == ADDS) it.e = of(it.x, r->row, 8) ^ random_of(b, &it);
@@ -235,7 +245,7 @@ static int one_to_one(const branch *b) {
 static void plain_input(const branch *b, uint64_t epoch, uint64_t pass, uint64_t input, items *to) {
     const uint64_t n = b->loads ? part_items(b, input) : 1;
     to->n = 0;
-    if (b->loads && wrong(input, AT_LOAD, b, input)) return;
+    if (b->loads && fails(input, AT_LOAD, b, input)) return;
     for (uint64_t k = 0; k < n; k++) {
         uint64_t at = k, place = pass * b->n + input;
         item it = {.epoch = epoch, .input = (uint32_t)input};
@@ -244,7 +254,7 @@ static void plain_input(const branch *b, uint64_t epoch, uint64_t pass, uint64_t
         it.key = b->loads ? mixed(place, at + 1) : place;
         it.x = of(b->id, input, b->loads ? at + 100 : 0);
         it.t = it.x ^ random_of(b, &it);
-        if (!wrong(it.x, AT_FETCH, b, input) && !skips(it.x, AT_FETCH)) plain(b, 0, it, to);
+        if (!fails(it.x, AT_FETCH, b, input) && !skips(it.x, AT_FETCH)) plain(b, 0, it, to);
     }
     if (one_to_one(b) && to->n == 0)
         to->at[to->n++] = (item){.epoch = epoch, .input = (uint32_t)input, .place = 1};
@@ -269,11 +279,6 @@ static uint64_t inputs_of(const branch *b, uint64_t s) {
     return (b->n - s + now_.streams - 1) / now_.streams;
 }
 
-/* True if the input with this ordinal fails, and that is an error. */
-static int raises(const branch *b, uint64_t input) {
-    return bad_.row != NOWHERE && bad_.branch == b->id && bad_.input == input;
-}
-
 /* The next item of a stream of a branch. Returns 0: there is none. */
 static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, item *to) {
     const uint64_t each = inputs_of(b, s);
@@ -281,8 +286,9 @@ static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, item 
         const uint64_t pass = x->ordinal / each, j = x->ordinal % each * now_.streams + s;
         const uint64_t input =
             b->shuffle ? permuted(b->n, keyed(34, list_seed(b), pass), epoch, j) : j;
-        if (raises(b, input)) return 0;
+        hit_ = 0;
         if (!x->there) plain_input(b, epoch, pass, input, &x->all);
+        if (hit_ && bad_.tries == UINT32_MAX) return 0;
         x->there = 1;
         if (x->number < x->all.n) {
             *to = x->all.at[x->number++];
@@ -484,9 +490,11 @@ static dlp_node load_of(branch *b) {
 }
 
 static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
-    const dlp_workers_desc w = {.num_workers = l->workers,
-                                .placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS,
-                                .on_error = now_.drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE};
+    const dlp_workers_desc w = {
+        .num_workers = l->workers,
+        .placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS,
+        .on_error = now_.drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE,
+        .retries = bad_.row != NOWHERE && bad_.tries < UINT32_MAX ? (int32_t)bad_.tries : 0};
     uint32_t n = 0, first;
     to[n++] = (dlp_node){
         .name = b->list, .verb = DLP_LIST, .list = {.n_items = b->n, .shuffle = b->shuffle}};
@@ -504,7 +512,7 @@ static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
     n++;
     for (uint32_t i = 0; i < b->n_verbs; i++) to[n++] = node_of(b, &b->verbs[i]);
     to[first + b->wraps % (n - first)].workers = w;
-    if (b->states && b->reads == LATER && l->workers > 0) {
+    if (b->states && b->reads != THREADS && l->workers > 0) {
         dlp_workers_desc *own = &to[first + b->wraps % (n - first)].workers;
         own->worker_init = store_open;
         own->worker_exit = store_close;
@@ -617,6 +625,8 @@ static int run_lives(void) {
         CHECK(state_is(&at, &state));
     }
     CHECK(at.epoch == EPOCHS);
+    deaths_ += shared_->deaths;
+    if (shared_->most_out > most_out_) most_out_ = shared_->most_out;
     return 1;
 }
 
@@ -668,7 +678,7 @@ static void draw_branch(uint64_t *s, uint32_t k) {
                       .n_verbs = pick(s, MOST_VERBS + 1),
                       .wraps = pick(s, 6),
                       .states = (int)pick(s, 2),
-                      .reads = (int)pick(s, 2),
+                      .reads = (int)pick(s, 3),
                       .loads = pick(s, 2) ? (int)pick(s, 4) : NO_LOAD,
                       .shuffles_items = (int)pick(s, 2)};
         for (uint32_t i = 0; i < b->n_verbs; i++) {
@@ -762,6 +772,97 @@ static void every_batch__resumed__goes_on_alike(uint64_t first, uint64_t n) {
     }
 }
 
+/* ---- a row that fails ---- */
+
+/* The row that names the makers of a branch: the last expand, else the first filter, else the
+   first. */
+static const char *name_of(const branch *b) {
+    const char *name = b->loads ? b->load : b->read;
+    for (uint32_t i = b->n_verbs; i > 0; i--)
+        if (b->verbs[i - 1].kind == KEEPS) name = b->verbs[i - 1].name;
+    for (uint32_t i = 0; i < b->n_verbs; i++)
+        if (b->verbs[i].kind == EXPANDS) name = b->verbs[i].name;
+    return name;
+}
+
+/* The batch that lacks a row of the failed input fails; batches before it are whole. */
+static void fails_for_ever(int workers) {
+    const life l = {.world = 1, .workers = workers};
+    const branch *b = &now_.at[bad_.branch];
+    const char *row = bad_.row < b->n_verbs ? b->verbs[bad_.row].name : NULL;
+    dlp_pipe *p = open_rank(&l, 0, NULL);
+    dlp_batch *batch;
+    const dlp_error *e;
+    uint32_t whole = 0;
+    int rc = DLP_END;
+    while (p != NULL && (rc = dlp_pipe_next_timeout(p, &batch, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < batch->count; r++)
+            CHECK(row_is(batch, r, rows_[0][0].at[now_.batch * whole + r]));
+        whole++;
+        dlp_pipe_release(p, batch);
+    }
+    CHECK(p != NULL && whole == rows_[0][0].n / now_.batch && rc == DLP_ERR_CALLBACK);
+    if (p == NULL) return;
+    e = dlp_pipe_error(p);
+    CHECK(strcmp(e->stage, name_of(b)) == 0 && strstr(e->message, "no ") != NULL);
+    CHECK(e->has_item && e->index == bad_.input);
+    if (row != NULL && b->verbs[bad_.row].kind != EXPANDS) CHECK(strstr(e->message, row) != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* It fails twice, and is tried again: nothing is lost. */
+static void fails_twice(int workers) {
+    const life l = {.world = 1, .stop = UINT32_MAX, .workers = workers};
+    place at = {0, 0};
+    dlp_state state;
+    memset(states_, 0, sizeof states_);
+    if (write_down()) run_rank(&l, 0, &at, NULL, &state);
+}
+
+/* Each row of each branch fails, for an input that comes to it. Returns how many did. */
+static uint32_t each_row_fails(void) {
+    static const int workers[] = {DLP_NONE, 1, 4};
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < now_.n; k++)
+        for (uint32_t i = 0; i < now_.at[k].n_verbs + 2; i++) {
+            const uint32_t row = i < now_.at[k].n_verbs    ? i
+                                 : i == now_.at[k].n_verbs ? AT_FETCH
+                                                           : AT_LOAD;
+            for (uint64_t input = 0; input < now_.at[k].n; input++) {
+                bad_.branch = k;
+                bad_.row = row;
+                bad_.input = input;
+                bad_.tries = UINT32_MAX;
+                hit_ = 0;
+                write_stream(0, 0);
+                if (!hit_) continue; /* the last that the plain program read is that input */
+                fails_for_ever(workers[n++ % 3]);
+                bad_.tries = 2;
+                fails_twice(workers[n % 3]);
+                break;
+            }
+        }
+    bad_.row = NOWHERE;
+    return n;
+}
+
+static void rows__fail__batch_fails_or_is_tried_again(uint64_t first, uint64_t n) {
+    uint32_t failed = 0;
+    for (uint64_t seed = first; n > 0 && test_failures == 0; seed++) {
+        draw(seed);
+        if (now_.drops) continue;
+        now_.streams = 1;
+        now_.steps = 0;
+        now_.kill_every = 0;
+        now_.last = DLP_LAST_PARTIAL;
+        failed += each_row_fails();
+        if (test_failures > 0) print_table(seed);
+        n--;
+    }
+    printf("  %u rows failed\n", failed);
+    CHECK(failed > 0);
+}
+
 int main(int argc, char **argv) {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
@@ -771,6 +872,9 @@ int main(int argc, char **argv) {
         mmap(NULL, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared_ == MAP_FAILED) return 1;
     random_tables__beside_a_plain_program__same_rows(first, n);
+    printf("  %u workers died, %u requests of a worker at once\n", deaths_, most_out_);
+    CHECK((deaths_ > 0 || !forks_) && most_out_ > 1);
     every_batch__resumed__goes_on_alike(first + 1000, n / 8 + 1);
+    rows__fail__batch_fails_or_is_tried_again(first + 2000, n / 8 + 1);
     return test_end("branch_chains");
 }

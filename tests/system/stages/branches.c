@@ -714,7 +714,7 @@ static void rows__out_of_place__refused_by_name(void) {
                 t.row[4].workers.placement = DLP_PLACE_PROCESSES);
         REFUSED(DLP_ERR_ARG, "read1", "num_workers differs",
                 t.row[4].workers.num_workers = DLP_NONE);
-        REFUSED(DLP_ERR_ARG, "read1", "is in a branch of",
+        REFUSED(DLP_ERR_ARG, "read1", "submit and reap",
                 (t.row[4].fetch.fetch = NULL, t.row[4].fetch.async = &(dlp_async){.submit = NULL}));
         REFUSED(DLP_ERR_ARG, "both", "workers is set", t.row[5].workers.num_workers = 1);
         REFUSED(DLP_ERR_ARG, "read1", zip ? "a field of that name" : "fields differ",
