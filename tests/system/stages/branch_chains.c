@@ -50,6 +50,7 @@ static struct {
     int zip, drops, extra, ragged, steps, last, lives;
     uint32_t n, streams, batch, kill_every;
     uint64_t weights[MOST_BRANCHES], period;
+    uint32_t cells[MOST_BRANCHES]; /* of a branch; 0: as many as the plan takes */
     branch at[MOST_BRANCHES];
     life life[LIVES];
 } now_;
@@ -78,6 +79,7 @@ static uint32_t pick(uint64_t *state, uint32_t n) {
 /* ---- the data ---- */
 
 static uint64_t of(uint64_t x, uint64_t row, uint64_t k) { return dlp_hash(x, row, k, 21); }
+static uint64_t of_fetch(uint64_t id, uint64_t input) { return of(id, input, 0); }
 static uint64_t part_items(const branch *b, uint64_t input) {
     return of(b->id, input, 2) % (PART + 1);
 }
@@ -518,6 +520,7 @@ static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
         own->worker_exit = store_close;
         own->worker_user = b;
     }
+    to[first].queue.capacity = now_.cells[b->id];
     return n;
 }
 
@@ -863,6 +866,211 @@ static void rows__fail__batch_fails_or_is_tried_again(uint64_t first, uint64_t n
     CHECK(failed > 0);
 }
 
+/* ---- one table, changed ---- */
+
+/* Two branches: parts of 0 to 5 items, from which a filter takes some; a fetch. */
+static void two(int zip, int loads, int reads) {
+    memset(&now_, 0, sizeof now_);
+    memset(shared_, 0, sizeof *shared_);
+    memset(states_, 0, sizeof states_);
+    bad_.row = NOWHERE;
+    now_.seed = 5;
+    now_.zip = zip;
+    now_.n = 2;
+    now_.streams = 2;
+    now_.batch = 8;
+    now_.last = DLP_LAST_DROP;
+    now_.at[0] = (branch){.id = 0, .n = 40, .shuffle = 1, .loads = loads, .n_verbs = 1};
+    now_.at[0].verbs[0].kind = KEEPS;
+    now_.at[1] = (branch){.id = 1, .n = 30, .shuffle = 1, .reads = reads};
+    now_.weights[0] = 3;
+    now_.weights[1] = 1;
+    now_.period = 4;
+    name_branch(&now_.at[0]);
+    name_branch(&now_.at[1]);
+}
+
+/* Rows 0 list0, 1 load0, 2 read0, 3 r00, 4 list1, 5 read1, 6 both, 7 batch. */
+typedef struct table {
+    dlp_node row[24];
+    const char *from[MOST_BRANCHES + 1];
+    uint32_t n;
+    dlp_pipe_desc d;
+} table;
+
+static void table_begin(table *t, int workers) {
+    const life l = {.world = 1, .stop = UINT32_MAX, .workers = workers};
+    memset(t, 0, sizeof *t);
+    t->n = table_of(t->row, &l, t->from);
+    t->d = (dlp_pipe_desc){.seed = now_.seed, .epochs = EPOCHS, .streams = now_.streams};
+}
+
+/* The table is refused: the error names this row, and has these words. */
+static int refused(const table *t, const char *row, const char *words) {
+    dlp_pipe *p = NULL;
+    dlp_error e;
+    const int rc = dlp_pipe_open(&p, t->row, t->n, &t->d, &e);
+    const int ok = rc < 0 && strcmp(e.stage, row) == 0 && strstr(e.message, words) != NULL &&
+                   strlen(e.message) <= 160;
+    if (!ok) printf("%d of \"%s\": %s, %s: %s\n", rc, row, e.stage, e.field, e.message);
+    if (p != NULL) dlp_pipe_close(p);
+    return ok;
+}
+
+static void rows__out_of_place__refused_by_name(void) {
+    table t;
+    for (int zip = 0; zip < 2; zip++) {
+#define REFUSED(workers, row, words, ...) \
+    do { \
+        two(zip, NOT_COUNTED, LATER); \
+        table_begin(&t, workers); \
+        __VA_ARGS__; \
+        CHECK(refused(&t, row, words)); \
+    } while (0)
+        REFUSED(1, "list0", "no load, fetch or expand", t.row[1].verb = DLP_MAP);
+        REFUSED(1, "r00", "must stand directly after the list",
+                t.row[3] = (dlp_node){.name = "r00", .verb = DLP_LOAD});
+        REFUSED(1, "read0", "after the other", (t.row[2].fetch.async = &source_));
+        REFUSED(1, "list1", "0 in a branch", t.row[4].list.open_end = 1);
+        REFUSED(DLP_NONE, "read1", "num_workers",
+                (t.row[5].fetch.async = &source_, t.row[5].fetch.fetch = NULL));
+        REFUSED(DLP_NONE, "read1", "workers of its own", t.row[5].workers.worker_init = store_open);
+        REFUSED(1, "read1", "deadline_ms",
+                (t.row[1].workers.deadline_ms = t.row[5].workers.deadline_ms = 9));
+        REFUSED(1, "r00", "max_part_bytes", t.row[1].load.max_part_bytes = 0);
+        REFUSED(1, "r00", "min_items", t.row[1].load.min_items = PART + 1);
+        REFUSED(1, "load0", "queue_size", t.row[1].load.queue_size = 9);
+        if (zip)
+            REFUSED(1, "r00", "unknown count below a zip",
+                    (t.row[1].workers.on_error = t.row[5].workers.on_error = DLP_ON_ERROR_DROP));
+    }
+}
+
+/* Cells can be as few as a batch needs, not one less, in a branch that loads, too. */
+static void cells__one_less_than_needed__refused(void) {
+    for (int zip = 0; zip < 2; zip++) {
+        /* R = 2 m = 8 rows of a stream: 8 of each branch of a zip, 6 and 2 of a mix of 3 and 1 */
+        const uint32_t need[2] = {zip ? 16 : 12, zip ? 16 : 4};
+        const life l = {.world = 1, .stop = UINT32_MAX, .workers = 1};
+        place at = {0, 0};
+        dlp_state state;
+        table t;
+        two(zip, NOT_COUNTED, LATER);
+        for (int k = 0; k < 2; k++) {
+            table_begin(&t, 1);
+            t.row[k == 0 ? 1 : 5].queue.capacity = need[k] - 1;
+            CHECK(refused(&t, k == 0 ? "r00" : "read1", "at once"));
+            now_.cells[k] = need[k];
+        }
+        CHECK(write_down());
+        run_rank(&l, 0, &at, NULL, &state);
+    }
+}
+
+/* Parts that are dealt by their weights: a branch of a mix has the items that a table without
+   branches has. */
+static void parts__dealt_by_weights__as_without_branches(void) {
+    static uint64_t weights[40], alone[2][MOST_ROWS], all[2][MOST_ROWS];
+    uint32_t n[2] = {0, 0}, of[2] = {0, 0};
+    dlp_batch *b;
+    dlp_error e;
+    for (uint64_t i = 0; i < 40; i++) weights[i] = 1 + i * i;
+    for (int mixes = 0; mixes < 2; mixes++) {
+        uint64_t(*to)[MOST_ROWS] = mixes ? all : alone;
+        uint32_t *count = mixes ? n : of;
+        table t;
+        dlp_pipe *p = NULL;
+        two(0, NOT_COUNTED, ONE_BY_ONE);
+        table_begin(&t, 2);
+        t.row[1].load.weights = weights;
+        t.d.epochs = 1;
+        if (!mixes) t.row[4] = t.row[7], t.n = 5;
+        CHECK(dlp_pipe_open(&p, t.row, t.n, &t.d, &e) == DLP_OK);
+        while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++) {
+                const uint64_t x = ((const uint64_t *)b->fields[0].data)[r];
+                if (x == of_fetch(1, b->index[r])) continue; /* of the other branch */
+                to[r / 4][count[r / 4]++] = x;
+            }
+            dlp_pipe_release(p, b);
+        }
+        if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    for (int s = 0; s < 2; s++) {
+        CHECK(n[s] > 10 && of[s] > 10);
+        for (uint32_t i = 0; i < n[s] && i < of[s]; i++) CHECK(all[s][i] == alone[s][i]);
+    }
+}
+
+/* ---- two sources of files ---- */
+
+static int fd_[2];
+
+static int locate(void *user, const dlp_item *it, dlp_extent *out) {
+    *out = (dlp_extent){.fd = fd_[*(const int *)user], .offset = it->index * 8, .length = 8};
+    return 0;
+}
+
+/* Each branch reads its own files: workers of one never read those of the other. */
+static void two_sources_of_files__joined__each_has_its_own(void) {
+    static const int ids[2] = {0, 1};
+    static const dlp_field fields[2] = {{.name = "x", .dtype = DLP_U64},
+                                        {.name = "y", .dtype = DLP_U64}};
+    for (int zip = 0; zip < 2; zip++) {
+        dlp_source *source[2] = {NULL, NULL};
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        dlp_error e;
+        uint64_t valid = 0;
+        for (int k = 0; k < 2; k++) {
+            char path[] = "/tmp/branch_chains.XXXXXX";
+            fd_[k] = mkstemp(path);
+            unlink(path);
+            for (uint64_t i = 0; i < 50; i++) {
+                const uint64_t x = of_fetch((uint64_t)k, i);
+                CHECK(write(fd_[k], &x, 8) == 8);
+            }
+            CHECK(dlp_files_open(&source[k],
+                                 &(dlp_files_desc){.n_items = 50,
+                                                   .fields = &fields[zip ? k : 0],
+                                                   .n_fields = 1,
+                                                   .locate = locate,
+                                                   .user = (void *)(uintptr_t)&ids[k]},
+                                 &e) == DLP_OK);
+        }
+        {
+            const dlp_node nodes[] = {
+                {.name = "some", .verb = DLP_LIST, .list = {.shuffle = 1}},
+                {.name = "a", .verb = DLP_FETCH, .fetch = {.source = source[0]}},
+                {.name = "more", .verb = DLP_LIST, .list = {.shuffle = 1}},
+                {.name = "b",
+                 .verb = DLP_FETCH,
+                 .fetch = {.source = source[1]},
+                 .workers = {.num_workers = 2}},
+                {.name = "both",
+                 .verb = zip ? DLP_ZIP : DLP_MIX,
+                 .from = (const char *[]){"a", "b", NULL}},
+                {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 5}}};
+            CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 2}, &e) == DLP_OK);
+        }
+        while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++) {
+                const uint64_t x = ((const uint64_t *)b->fields[0].data)[r];
+                CHECK(x == of_fetch(0, b->index[r]) || (!zip && x == of_fetch(1, b->index[r])));
+                valid += b->valid[r];
+            }
+            dlp_pipe_release(p, b);
+        }
+        CHECK(zip ? valid == 100 : valid > 150 && valid <= 200);
+        if (p == NULL) printf("open: %s, %s: %s\n", e.stage, e.field, e.message);
+        if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
+        for (int k = 0; k < 2; k++) {
+            dlp_source_close(source[k]);
+            close(fd_[k]);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
@@ -871,6 +1079,10 @@ int main(int argc, char **argv) {
     shared_ =
         mmap(NULL, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared_ == MAP_FAILED) return 1;
+    rows__out_of_place__refused_by_name();
+    cells__one_less_than_needed__refused();
+    parts__dealt_by_weights__as_without_branches();
+    two_sources_of_files__joined__each_has_its_own();
     random_tables__beside_a_plain_program__same_rows(first, n);
     printf("  %u workers died, %u requests of a worker at once\n", deaths_, most_out_);
     CHECK((deaths_ > 0 || !forks_) && most_out_ > 1);
