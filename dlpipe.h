@@ -4099,7 +4099,9 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              workers of its own if its fetch has async, or if its worker_init, worker_exit,
              worker_user or tell differ from those of the others, as with two sources of files. The
              other fields of workers are the same in all branches.
-             Memory: each branch has cells of its own. queue.capacity of its rows counts these.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
+             load has min_items, and only fetches and maps stand behind it, a branch needs fewer
+             cells. These callbacks then leave out all items of a part, or none.
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
              Data that belong together by index are fields of fetches of one branch, not a zip.
@@ -23808,6 +23810,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
+    if (rc == 0 && b.made > 0 && b.made < x->found.least_items)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
+                      " a callback leaves out none, or all",
+                      b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
@@ -24040,6 +24047,7 @@ static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
@@ -37090,12 +37098,15 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* True if each input of a branch has one item, or none if the input is left out. */
-static bool dlpi_branch_pairs(const dlpi_table *t, const dlpi_makers *m) {
+/* What is known of the items of an input of a branch. Without a row that makes items, it has as many
+   as load gives, or one. An input that is left out may then stand for an item. */
+static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                               dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
-        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_LOADS | DLPI_NODE_MAKES)) != 0)
-            return false;
-    return true;
+        if ((dlpi_verb_of(t, &m->rows[i])->is & DLPI_NODE_MAKES) != 0) return;
+    f->pairs = m->load == NULL;
+    if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
+        f->least_items = m->part.min_items;
 }
 
 /* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
@@ -37188,7 +37199,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
-    j->at[j->n].x.found.pairs = dlpi_branch_pairs(t, &m);
+    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;

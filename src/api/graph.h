@@ -97,7 +97,9 @@
              workers of its own if its fetch has async, or if its worker_init, worker_exit,
              worker_user or tell differ from those of the others, as with two sources of files. The
              other fields of workers are the same in all branches.
-             Memory: each branch has cells of its own. queue.capacity of its rows counts these.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
+             load has min_items, and only fetches and maps stand behind it, a branch needs fewer
+             cells. These callbacks then leave out all items of a part, or none.
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
              Data that belong together by index are fields of fetches of one branch, not a zip.

@@ -121,12 +121,15 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* True if each input of a branch has one item, or none if the input is left out. */
-static bool dlpi_branch_pairs(const dlpi_table *t, const dlpi_makers *m) {
+/* What is known of the items of an input of a branch. Without a row that makes items, it has as many
+   as load gives, or one. An input that is left out may then stand for an item. */
+static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                               dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
-        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_LOADS | DLPI_NODE_MAKES)) != 0)
-            return false;
-    return true;
+        if ((dlpi_verb_of(t, &m->rows[i])->is & DLPI_NODE_MAKES) != 0) return;
+    f->pairs = m->load == NULL;
+    if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
+        f->least_items = m->part.min_items;
 }
 
 /* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
@@ -219,7 +222,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m, &d);
-    j->at[j->n].x.found.pairs = dlpi_branch_pairs(t, &m);
+    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;

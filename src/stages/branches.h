@@ -158,6 +158,7 @@ static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 

@@ -439,6 +439,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
+    if (rc == 0 && b.made > 0 && b.made < x->found.least_items)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
+                      " a callback leaves out none, or all",
+                      b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);

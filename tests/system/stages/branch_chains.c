@@ -34,6 +34,7 @@ typedef struct verb {
 typedef struct branch {
     uint32_t id, n, n_verbs, wraps; /* wraps: the row that names the workers */
     int shuffle, loads, shuffles_items, reads, states;
+    uint32_t least; /* items of a part that has any; callbacks then leave out none. 0: they may */
     verb verbs[MOST_VERBS];
     char list[8], load[8], read[8], x[4], t[4], e[4];
     dlp_field fields[3];
@@ -81,9 +82,12 @@ static uint32_t pick(uint64_t *state, uint32_t n) {
 static uint64_t of(uint64_t x, uint64_t row, uint64_t k) { return dlp_hash(x, row, k, 21); }
 static uint64_t of_fetch(uint64_t id, uint64_t input) { return of(id, input, 0); }
 static uint64_t part_items(const branch *b, uint64_t input) {
-    return of(b->id, input, 2) % (PART + 1);
+    const uint64_t n = of(b->id, input, 2) % (PART + 1);
+    return n < b->least ? 0 : n;
 }
-static int skips(uint64_t x, uint32_t row) { return of(x, row, 3) % 12 == 0; }
+static int skips(uint64_t x, uint32_t row, const branch *b) {
+    return b->least == 0 && of(x, row, 3) % 12 == 0;
+}
 static int kept(uint64_t x, uint32_t row) { return of(x, row, 4) % 4 != 0; }
 static uint64_t makes(uint64_t x, uint32_t row) { return of(x, row, 5) % (OUT + 1); }
 static int wrong(uint64_t x, uint32_t row, const branch *b, uint64_t input, uint32_t attempt) {
@@ -144,7 +148,7 @@ static int read_item(void *user, dlp_item *it) {
     x = of(b->id, it->index, number);
     die_now_and_then(b, it->index);
     if (wrong(x, AT_FETCH, b, it->index, it->attempt)) return dlp_fail(it->call, 5, "no read");
-    if (skips(x, AT_FETCH)) return DLP_SKIP;
+    if (skips(x, AT_FETCH, b)) return DLP_SKIP;
     *(uint64_t *)it->data[0] = x;
     put_t(it, x ^ dlp_item_random(it, 9));
     return 0;
@@ -154,7 +158,7 @@ static int change(void *user, dlp_item *it) {
     uint64_t *x = it->data[0];
     die_now_and_then(r->of, it->index);
     if (wrong(*x, r->row, r->of, it->index, it->attempt)) return dlp_fail(it->call, 5, "no change");
-    if (skips(*x, r->row)) return DLP_SKIP;
+    if (skips(*x, r->row, r->of)) return DLP_SKIP;
     *x = of(*x, r->row, 7);
     if (r->kind == ADDS) {
         uint64_t *to = it->data[it->n_fields - 1];
@@ -192,7 +196,7 @@ static int expand(void *user, dlp_expand *x) {
         if (i == 1) die_now_and_then(r->of, input);
     }
     if (fails) return dlp_fail(x->call, 5, "no items");
-    return skips(from, r->row) ? DLP_SKIP : 0;
+    return skips(from, r->row, r->of) ? DLP_SKIP : 0;
 }
 
 /* ---- the plain program ---- */
@@ -217,7 +221,7 @@ static void plain(const branch *b, uint32_t at, item it, items *to) {
     for (; at < b->n_verbs; at++) {
         const verb *r = &b->verbs[at];
         if (fails(r->kind == FETCHES ? it.input : it.x, r->row, b, it.input)) return;
-        if (r->kind != KEEPS && r->kind != FETCHES && skips(it.x, r->row)) return;
+        if (r->kind != KEEPS && r->kind != FETCHES && skips(it.x, r->row, b)) return;
         if (r->kind == CHANGES || r->kind == ADDS) it.x = of(it.x, r->row, 7);
         if (r->kind == ADDS) it.e = of(it.x, r->row, 8) ^ random_of(b, &it);
         if (r->kind == FETCHES) it.e = of(it.input, r->row, 9);
@@ -256,7 +260,7 @@ static void plain_input(const branch *b, uint64_t epoch, uint64_t pass, uint64_t
         it.key = b->loads ? mixed(place, at + 1) : place;
         it.x = of(b->id, input, b->loads ? at + 100 : 0);
         it.t = it.x ^ random_of(b, &it);
-        if (!fails(it.x, AT_FETCH, b, input) && !skips(it.x, AT_FETCH)) plain(b, 0, it, to);
+        if (!fails(it.x, AT_FETCH, b, input) && !skips(it.x, AT_FETCH, b)) plain(b, 0, it, to);
     }
     if (one_to_one(b) && to->n == 0)
         to->at[to->n++] = (item){.epoch = epoch, .input = (uint32_t)input, .place = 1};
@@ -487,7 +491,7 @@ static dlp_node load_of(branch *b) {
         .load = load, .user = b, .max_part_bytes = 8 * PART, .shuffle_items = b->shuffles_items};
     if (b->loads == COUNTED) node.load.items = b->items;
     if (b->loads == BY_FUNCTION) node.load.count = count;
-    if (b->loads == NOT_COUNTED) node.load.max_items = PART;
+    if (b->loads == NOT_COUNTED) node.load.max_items = PART, node.load.min_items = b->least;
     return node;
 }
 
@@ -690,6 +694,7 @@ static void draw_branch(uint64_t *s, uint32_t k) {
         }
         if (now_.zip && now_.drops) b->loads = NO_LOAD;
         if (b->loads) b->reads = ONE_BY_ONE;
+        if (b->loads == NOT_COUNTED && pick(s, 2)) b->least = 3;
     } while (rows_of(b, EXPANDS) > 2 || names_fields(b) != now_.extra ||
              rows_of(b, ADDS) + rows_of(b, FETCHES) > 1);
     now_.weights[k] = 1 + pick(s, pick(s, 3) ? 4 : 12);
@@ -967,6 +972,39 @@ static void cells__one_less_than_needed__refused(void) {
     }
 }
 
+/* With min_items a branch that loads needs fewer cells: 3 items of each part but the first. */
+static void parts__of_3_items_and_more__need_fewer_cells(void) {
+    const life l = {.world = 1, .stop = UINT32_MAX, .workers = 1};
+    for (int zip = 0; zip < 2; zip++) {
+        const uint32_t need = zip ? 2 * (1 + 3) : 2 * (1 + 2); /* 8, or 6, of a stream */
+        place at = {0, 0};
+        dlp_state state;
+        dlp_batch *b;
+        dlp_error e;
+        dlp_pipe *p = NULL;
+        table t;
+        two(zip, NOT_COUNTED, ONE_BY_ONE);
+        now_.at[0].least = 3;
+        now_.at[0].verbs[0].kind = CHANGES;
+        table_begin(&t, 1);
+        t.row[1].queue.capacity = need - 1;
+        CHECK(refused(&t, "load0", "at once"));
+        now_.cells[0] = need;
+        CHECK(write_down());
+        run_rank(&l, 0, &at, NULL, &state);
+        now_.at[0].least = 0; /* the callbacks do as if they had not promised */
+        table_begin(&t, 1);
+        t.row[1].load.min_items = 1;
+        CHECK(refused(&t, "load0", "at once"));
+        t.row[1].load.min_items = 2;
+        t.row[1].queue.capacity = 0;
+        CHECK(dlp_pipe_open(&p, t.row, t.n, &t.d, &e) == DLP_OK);
+        while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(p != NULL && strstr(dlp_pipe_error(p)->message, "min_items") != NULL);
+        if (p != NULL) dlp_pipe_close(p);
+    }
+}
+
 /* Parts that are dealt by their weights: a branch of a mix has the items that a table without
    branches has. */
 static void parts__dealt_by_weights__as_without_branches(void) {
@@ -1081,6 +1119,7 @@ int main(int argc, char **argv) {
     if (shared_ == MAP_FAILED) return 1;
     rows__out_of_place__refused_by_name();
     cells__one_less_than_needed__refused();
+    parts__of_3_items_and_more__need_fewer_cells();
     parts__dealt_by_weights__as_without_branches();
     two_sources_of_files__joined__each_has_its_own();
     random_tables__beside_a_plain_program__same_rows(first, n);
