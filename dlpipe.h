@@ -4096,9 +4096,9 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
              expand: the number of a failed input's items is unknown.
              Workers: branches share workers, as many as their rows say together. A branch has
-             workers of its own if its fetch has async, or if its worker_init, worker_exit,
-             worker_user or tell differ from those of the others, as with two sources of files. The
-             other fields of workers are the same in all branches.
+             workers of its own if its fetch has async. So has a branch whose worker_init,
+             worker_exit, worker_user or tell differ from those of the others, as with two sources
+             of files. The other fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
              load has min_items, and only fetches and maps stand behind it, a branch needs fewer
              cells. These callbacks then leave out all items of a part, or none.
@@ -37098,8 +37098,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* What is known of the items of an input of a branch. Without a row that makes items, it has as many
-   as load gives, or one. An input that is left out may then stand for an item. */
+/* What is known of how many items an input of a branch has. Without a row that makes items, it has
+   as many as load gives, or one. */
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)

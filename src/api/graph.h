@@ -94,9 +94,9 @@
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
              expand: the number of a failed input's items is unknown.
              Workers: branches share workers, as many as their rows say together. A branch has
-             workers of its own if its fetch has async, or if its worker_init, worker_exit,
-             worker_user or tell differ from those of the others, as with two sources of files. The
-             other fields of workers are the same in all branches.
+             workers of its own if its fetch has async. So has a branch whose worker_init,
+             worker_exit, worker_user or tell differ from those of the others, as with two sources
+             of files. The other fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
              load has min_items, and only fetches and maps stand behind it, a branch needs fewer
              cells. These callbacks then leave out all items of a part, or none.

@@ -121,8 +121,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* What is known of the items of an input of a branch. Without a row that makes items, it has as many
-   as load gives, or one. An input that is left out may then stand for an item. */
+/* What is known of how many items an input of a branch has. Without a row that makes items, it has
+   as many as load gives, or one. */
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)

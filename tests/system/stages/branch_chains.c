@@ -1040,8 +1040,8 @@ static void parts__dealt_by_weights__as_without_branches(void) {
     }
 }
 
-/* Two teams of workers that sleep while the consumer is busy: a cell that becomes open wakes a worker
-   that takes it, not one of the other team. */
+/* Two teams of workers sleep while the consumer is busy: a cell that becomes open wakes a worker
+   that takes it. A lost wake-up costs 100 ms. */
 static void teams__asleep__woken_for_their_own_cells(void) {
     const life l = {.world = 1, .workers = 1};
     uint64_t ns = 0, n = 0;
@@ -1064,7 +1064,7 @@ static void teams__asleep__woken_for_their_own_cells(void) {
     }
     printf("  a batch of two teams is waited for %.3f ms\n", (double)ns / 1e6 / (double)(n + 1));
     CHECK(n == EPOCHS * INPUTS / 2);
-    CHECK_SOON(ns < n * 10000000);
+    CHECK_SOON(ns < n * 40000000);
     if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
