@@ -4043,9 +4043,11 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
-             filters, as in a table without branches. The rows of a branch follow each other. from
-             of the zip or mix names the last row of each branch, in the order of the table:
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+             filters and expands, as in a table without branches. All rows of a branch run in the
+             cells of its inputs, and each branch may have a load. The rows of a branch follow each
+             other. from of the zip or mix names the last row of each branch, in the order of the
+             table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -4056,16 +4058,20 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
-             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If all
-             branches of a zip only fetch, its row is left out. DROP is refused if a branch of a zip
-             makes items: the number of a failed input's items is unknown. DLP_SKIP of such a fetch
-             leaves the row out, too.
-             Workers: the makers of all branches share workers, as many as their rows say together.
-             The other fields of workers are the same in all of these rows.
-             Memory: each branch has cells of its own. queue.capacity of its rows counts these.
+             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
+             branch of a zip has fetches and maps alone, its row is left out, also if one of these
+             returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
+             expand: the number of a failed input's items is unknown.
+             Workers: branches share workers, as many as their rows say together. A branch has
+             workers of its own if its fetch has async. So has a branch whose worker_init,
+             worker_exit, worker_user or tell differ from those of the others, as with two sources
+             of files. The other fields of workers are the same in all branches.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
+             load has min_items, and only fetches and maps stand behind it, a branch needs fewer
+             cells. These callbacks then leave out all items of a part, or none.
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
-             Data that belong together by index are fields of one fetch, not a zip.
+             Data that belong together by index are fields of fetches of one branch, not a zip.
              Behind a zip or mix stand map, guard, batch, transfer and out.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
@@ -8762,7 +8768,7 @@ typedef struct dlpi_block {
     size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
     uint64_t bytes;
 } dlpi_block;
-#define DLPI_BLOCKS 12
+#define DLPI_BLOCKS 64
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -8939,10 +8945,11 @@ typedef struct dlpi_worker {
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
     bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
+    uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell after the one that it took last, of cells of inputs, */
+    uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
@@ -8951,6 +8958,7 @@ typedef struct dlpi_worker {
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
+    uint32_t input_end; /* the end of the cells of inputs that it may take; 0: it may take all */
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -16962,14 +16970,20 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
+/* The end of the cells that a worker may take. */
+static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
+    return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
+}
+
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    const uint32_t n = dlpi_n_inputs(p), from = w->input_at < n ? w->input_at : 0;
+    const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
+    const uint32_t from = w->input_at > first && w->input_at < end ? w->input_at : first;
     for (;;) {
         dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
         uint64_t *state;
-        dlpi_input_look(p, &s, from, n);
-        dlpi_input_look(p, &s, 0, from);
+        dlpi_input_look(p, &s, from, end);
+        dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
             if (w->input_untold > 0) dlpi_input_told(w);
             return false;
@@ -16987,8 +17001,8 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
 /* ns until an input may be tried again, at most ns. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_input_next(p, 0);
-    for (; c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
+    uint32_t c = dlpi_input_next(p, w->input_first);
+    for (; c < dlpi_inputs_end(w); c = dlpi_input_next(p, c + 1)) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t due, now;
         if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
@@ -17009,22 +17023,24 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the user's load, of at most so many bytes, at this place in the cell. What else the
-   part says of itself is the caller's to fill, before, and to check. Returns 0, or what is wrong.
- */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t at, uint64_t most, dlp_part *part) {
+/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
+   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
+   what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+                           uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    const uint64_t most = d->max_part_bytes;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c) + at;
+    part->data = to;
     part->capacity = most;
     part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, at + most, rc);
+    rc = dlpi_item_returned(w, d->load(d->user, part));
+    rc = dlpi_redzone_input(w, c, room, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
@@ -17204,10 +17220,12 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
-#define DLPI_OPS_OF_INPUTS \
-    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
-    .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell
+#define DLPI_OPS_OF_CELLS \
+    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .find = dlpi_input_find, \
+    .due = dlpi_inputs_due, .recover = dlpi_input_recover, .tell = dlpi_input_tell
+
+/* ... which loads one input after the other. */
+#define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_CELLS, .step = dlpi_input_step, .run = dlpi_input_run
 
 /* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
    in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
@@ -17316,6 +17334,7 @@ typedef struct dlpi_found {
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
+    bool teams;                       /* of a source: not every worker takes every cell */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -17461,6 +17480,11 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
+/* n cells became open: wake so many workers, or all if not every worker takes every cell. */
+static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
+}
+
 /* The run of cell c, whose word is FAILED, goes on after the input that failed. */
 static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
@@ -17469,7 +17493,7 @@ static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, q->use[c].ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+    dlpi_found_wake(p, q, 1);
 }
 
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
@@ -18255,9 +18279,10 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
     } while (fresh > before);
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0)
-        dlpi_wake_stage(p, q->arrivals != NULL ? q->arrivals->st : p->source_stage, DLPI_ANY,
-                        fresh);
+    if (fresh > 0 && q->arrivals != NULL)
+        dlpi_wake_stage(p, q->arrivals->st, DLPI_ANY, fresh);
+    else if (fresh > 0)
+        dlpi_found_wake(p, q, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -18836,10 +18861,16 @@ typedef struct dlpi_expand {
     uint64_t one_bytes;     /* of all items that an input may have */
     dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
     dlp_async async;        /* inputs are read by it, several at once: reads.h */
-    dlpi_stage_ops reading; /* of the stage, if they are; else plain alone */
-    const dlpi_stage_ops *plain;
-    uint8_t *reads; /* [workers] dlpi_reads */
+    uint8_t *reads;         /* [workers] dlpi_reads, if they are */
+    uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
+    uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
+
+/* The bytes of cell c, which is one of x. */
+static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
+    if (x->stride == 0) return dlpi_input_bytes(p, c);
+    return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
+}
 
 /* The items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
@@ -19077,6 +19108,7 @@ typedef struct dlpi_read {
 } dlpi_read;
 
 typedef struct dlpi_reads { /* of a worker */
+    const dlpi_expand *by;
     uint32_t n, n_out, n_back;
     bool alone;            /* one that may have killed a worker is out, alone */
     bool broken;           /* the source is */
@@ -19121,15 +19153,15 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
 }
 
-/* The input of a cell, as its callback sees it; without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+/* The input of a cell of x, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
                       .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
-                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .seed = x->found.plan.seed,
                       .call = &w->note};
 }
 
@@ -19148,23 +19180,26 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
    it: block->running names it only once the source is given its item. An input that failed, and may
    be tried again, is offered again.
 
+   A worker without requests has no dlpi_reads, and loads one input after the other.
+
    While something is out and there is room, the worker looks for open cells every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
    is out. */
 
 static inline dlpi_reads *dlpi_reads_of(const dlpi_worker *w) { return w->self; }
 static inline const dlpi_expand *dlpi_reads_by(const dlpi_worker *w) {
-    return w->p->source_stage->self;
+    return dlpi_reads_of(w)->by;
 }
 
 static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
-    return sizeof(dlpi_reads) + 2 * (uint64_t)x->found.in_flight * sizeof(dlpi_read);
+    const uint64_t n = x->found.in_flight;
+    return n > 0 ? sizeof(dlpi_reads) + 2 * n * sizeof(dlpi_read) : 0;
 }
 
 /* Where the input lies that the source is to write. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_input_bytes(w->p, c) + (x->n_levels > 1 ? x->level->scratch : 0);
+    return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
@@ -19183,7 +19218,7 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->message[0] = 0;
     r->errnum = 0;
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
-    r->item = dlpi_expand_in(w, cell);
+    r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
     dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->level->fs, x->level->at,
                       &r->fields, !x->input.writes_all_bytes);
@@ -19287,8 +19322,10 @@ static int dlpi_reads_patience(const dlpi_reads *reads) {
 
 static bool dlpi_reads_step(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
-    const bool moved = dlpi_reads_fill(w);
+    bool moved;
     int n;
+    if (reads == NULL) return dlpi_input_step(w);
+    moved = dlpi_reads_fill(w);
     if (reads->broken || (reads->n_out == 0 && !reads->waits)) return moved;
     if (dlpi_stopped(w->p)) return true;
     n = dlpi_reads_reap(w, dlpi_reads_patience(reads));
@@ -19298,40 +19335,45 @@ static bool dlpi_reads_step(dlpi_worker *w) {
 
 /* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
 static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
+    if (dlpi_reads_of(w) == NULL) {
+        dlpi_input_run(w, t);
+        return;
+    }
     dlpi_reads_of(w)->next = *t;
     dlpi_reads_of(w)->waits = true;
 }
 
-static void dlpi_reads_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_expand *x = st->self;
-    for (int i = 0; i < st->n_workers; i++) {
+/* n workers read the inputs of x, if requests do. w: the first of them. */
+static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
+    for (int i = 0; i < n && x->reads != NULL; i++) {
         dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
+        reads->by = x;
         reads->n = x->found.in_flight;
-        p->workers[st->first_worker + i].self = reads;
+        w[i].self = reads;
     }
-    x->plain->live(p, st);
 }
 
 /* The source's hands are to be empty before worker_exit. */
 static void dlpi_reads_leave(dlpi_worker *w) {
-    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken)
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    while (reads != NULL && reads->n_out > 0 && !reads->broken)
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
 static bool dlpi_reads_owes(const dlpi_worker *w) {
-    return dlpi_reads_of(w)->n_out > 0 || dlpi_reads_of(w)->waits;
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    return reads != NULL && (reads->n_out > 0 || reads->waits);
 }
 
 static bool dlpi_reads_full(const dlpi_worker *w) {
-    return dlpi_reads_of(w)->n_out == dlpi_reads_of(w)->n;
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    return reads != NULL && reads->n_out == reads->n;
 }
 
-static int dlpi_reads_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_expand *x = st->self;
-    const int n = x->plain->blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, reads),
-                          dlpi_times((uint64_t)st->n_workers, dlpi_reads_bytes(x))};
-    return n + 1;
+/* The records of n workers. at: of x in the self of its stage. */
+static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
+    return (dlpi_block){at + offsetof(dlpi_expand, reads),
+                        dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
 /* Let the workers of a stage of cells read inputs by requests, so many at once. */
@@ -19351,18 +19393,13 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                         st->w.deadline_ms);
     x->async = *async;
     x->found.in_flight = in_flight;
-    x->plain = st->ops;
-    x->reading = *st->ops;
-    x->reading.step = dlpi_reads_step;
-    x->reading.run = dlpi_reads_run;
-    x->reading.live = dlpi_reads_live;
-    x->reading.leave = dlpi_reads_leave;
-    x->reading.owes = dlpi_reads_owes;
-    x->reading.full = dlpi_reads_full;
-    x->reading.blocks = dlpi_reads_blocks;
-    st->ops = &x->reading;
     return DLP_OK;
 }
+
+/* What loads inputs one after the other, or by requests. */
+#define DLPI_OPS_OF_READS \
+    DLPI_OPS_OF_CELLS, .step = dlpi_reads_step, .run = dlpi_reads_run, .leave = dlpi_reads_leave, \
+                       .owes = dlpi_reads_owes, .full = dlpi_reads_full
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-branches   SEVERAL LISTS, JOINED STREAM BY STREAM
@@ -19378,24 +19415,30 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
    The first branch that lacks the item of a row, in the order of the table, decides whether the
-   stream is out or fails there. Neither workers nor their times change which one that is. */
+   stream is out or fails there. Neither workers nor their times change which one that is.
+
+   Branches whose workers call the same callbacks as they begin and end share workers: they are a
+   team. Other branches have teams of their own. If requests read the inputs of a branch, it has a
+   team of its own, since a worker has one source. A team takes the cells of its branches alone,
+   which lie side by side. If there are several teams, all workers are woken for a cell that became
+   open, since only the workers of one team take it. */
 
 typedef struct dlpi_branch {
     dlpi_expand x; /* its found is not the stage's self */
     char name[32];
-    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
-    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
-    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
-    const dlp_field *out;                                     /* [n_out] of these: of its items */
-    uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
-    uint32_t n_out;
-    uint32_t first_field; /* of its items among those of a row */
+    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
+    const dlp_field *out; /* [n_out] of these: of its items */
+    uint32_t n_made, n_out;
+    uint32_t first_field;            /* of its items among those of a row */
+    dlp_workers_desc w;              /* what its workers call as they begin and end */
+    uint32_t team;                   /* the first branch with the same workers */
+    int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
 } dlpi_branch;
 
 typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
     int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                  const dlp_field *made); /* of a cell: fields are known */
-    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to); /* to: its bytes */
+    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c);
     dlp_item_fn copy; /* user: dlpi_expand */
 } dlpi_branch_ops;
 
@@ -19422,17 +19465,11 @@ static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
 }
 
-/* The branch that has cell c. */
+/* The branch that has cell c. A cell below the first one of a branch is too far above it. */
 static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
     const dlpi_branch *b = j->at;
-    while (c >= b->x.found.first_cell + b->x.found.n_cells) b++;
+    while (c - b->x.found.first_cell >= b->x.found.n_cells) b++;
     return b;
-}
-
-/* The bytes of cell c. With DLPIPE_DEBUG, which checks what surrounds cells, cells are alike. */
-static inline uint8_t *dlpi_branch_bytes(const dlp_pipe *p, const dlpi_branch *b, uint32_t c) {
-    if (DLPI_DEBUG) return dlpi_input_bytes(p, c);
-    return dlpi_input_bytes(p, 0) + b->at + (c - b->x.found.first_cell) * b->stride;
 }
 
 static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
@@ -22796,7 +22833,6 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
-    st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = p->d.streams ? p->d.streams : 1;
     q->plan.steps = (uint64_t)p->d.steps_per_epoch;
@@ -23156,7 +23192,8 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    return dlpi_input_part(w, c, 0, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
+    const dlp_part_desc *d = &dlpi_parts_of(w->p)->d;
+    return dlpi_input_part(w, c, d, dlpi_input_bytes(w->p, c), d->max_part_bytes, &part);
 }
 
 /* ---- states ---- */
@@ -23254,7 +23291,6 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     q->d = *d;
-    st->user = d->user;
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
@@ -23285,7 +23321,7 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
-    int rc = dlpi_input_part(w, c, 0, q->d.max_part_bytes, &part);
+    int rc = dlpi_input_part(w, c, &q->d, dlpi_input_bytes(w->p, c), q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -23517,11 +23553,20 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
+static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found_live(p, st);
+    dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
+}
+
 static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
-    const int n = dlpi_found_blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
-                          x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
+    int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
     return n + 1;
 }
 
@@ -23674,7 +23719,8 @@ static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
-    rc = dlpi_input_part(b->w, b->c, x->part_at, x->part.max_part_bytes, &part);
+    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
+                         &part);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
@@ -23720,14 +23766,14 @@ static bool dlpi_line_random(const dlpi_worker *w) {
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-/* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+/* Make the items of the next input of cell c, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_line b = {.by = x, .w = w, .c = c, .cell = to, .of = cell};
+    dlp_item in = dlpi_expand_in(w, x, cell);
+    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
+    b.cell = dlpi_expand_cell_at(w->p, x, c);
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
         return dlpi_line_end(&b, cell);
@@ -23735,6 +23781,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
+    if (rc == 0 && b.made > 0 && b.made < x->found.least_items)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
+                      " a callback leaves out none, or all",
+                      b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
@@ -23745,7 +23796,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
+    return dlpi_expand_load_by(w, w->p->source_stage->self, c);
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
@@ -23801,10 +23852,10 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .what = dlpi_expand_what,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_READS,
     .layout = dlpi_found_layout,
     .blocks = dlpi_expand_blocks,
-    .live = dlpi_found_live,
+    .live = dlpi_expand_live,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
@@ -23819,7 +23870,33 @@ static const dlpi_stage_ops dlpi_expand_ops = {
 static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     const dlpi_branches *j = w->p->source_stage->self;
     const dlpi_branch *b = dlpi_branch_of_cell(j, c);
-    return j->ops->load(w, &b->x, c, dlpi_branch_bytes(w->p, b, c));
+    return j->ops->load(w, &b->x, c);
+}
+
+/* The first branch of the team of a worker. */
+static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
+    const dlpi_branch *b = j->at;
+    while (worker >= b->first_worker + b->n_workers) b++;
+    return b;
+}
+
+/* worker_init, worker_exit and tell of a stage with teams. */
+static int dlpi_branches_enter(void *user, int worker, void **state) {
+    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
+    return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
+}
+
+static void dlpi_branches_leave(void *user, int worker, void *state) {
+    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
+    if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
+}
+
+static int dlpi_branches_tell(void *user, char *buf, size_t size) {
+    const dlpi_branches *j = user;
+    int n = 0;
+    for (uint32_t k = 0; k < j->n && n <= 0; k++)
+        if (j->at[k].w.tell != NULL) n = j->at[k].w.tell(j->at[k].w.worker_user, buf, size);
+    return n;
 }
 
 typedef struct dlpi_branches_row { /* of a row, for its copy */
@@ -23843,7 +23920,8 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_branch_bytes(e->p, b, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_expand_cell_at(e->p, &b->x, from->cell),
+                         .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
@@ -23876,7 +23954,7 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot) + (size_t)k * p->batch_rows;
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
-            const uint8_t *from = dlpi_branch_bytes(p, b, row[r].cell);
+            const uint8_t *from = dlpi_expand_cell_at(p, &b->x, row[r].cell);
             dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
                              to, r);
         }
@@ -23887,17 +23965,21 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 /* ---- sizes ---- */
 
 /* What of a branch follows from the run. */
-static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
+static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+                               uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
     f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
+    if (f->plan.weights && !dlpi_found_deal(&f->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
+    return DLP_OK;
 }
 
 static int dlpi_branches_sizes(dlp_pipe *p) {
@@ -23919,8 +24001,9 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
     q->cursors.ordinal_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
-    for (uint32_t b = 0; b < j->n; b++) dlpi_branch_lengths(q, &j->at[b], b, q->cursors.bits[b]);
-    return DLP_OK;
+    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
+        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
+    return rc;
 }
 
 /* ---- cells ---- */
@@ -23932,17 +24015,30 @@ static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint
     uint64_t rows = dlpi_found_look(p, &j->found);
     int rc;
     one.self = x;
+    one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Number the cells: of a team after those of the team before it. Returns how many there are. */
+static uint32_t dlpi_branches_cells(dlpi_branches *j) {
+    uint32_t n = 0;
+    for (uint32_t team = 0; team < j->n; team++)
+        for (uint32_t k = team; k < j->n; k++) {
+            if (j->at[k].team != team) continue;
+            j->at[k].x.found.first_cell = n;
+            n += j->at[k].x.found.n_cells;
+        }
+    return n;
 }
 
 static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
     const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    uint64_t cells = 0;
     dlpi_found **next = &q->next;
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
@@ -23957,9 +24053,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
         if (rc != DLP_OK) return rc;
         f->all = q;
         f->name = j->at[k].name;
-        f->first_cell = (uint32_t)cells;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
-        cells += f->n_cells;
         if (f->most_run > q->most_run) q->most_run = f->most_run;
         if (f->most_items > q->most_items) q->most_items = f->most_items;
         if (f->d.max_part_bytes > q->d.max_part_bytes) q->d.max_part_bytes = f->d.max_part_bytes;
@@ -23967,8 +24061,8 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
         *next = f;
         next = &f->next;
     }
-    q->n_cells = (uint32_t)cells;
-    return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
+    q->n_cells = dlpi_branches_cells(j);
+    return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
                        "65536 cells at most, of all branches");
 }
 
@@ -23985,10 +24079,10 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
     for (uint32_t k = 0; k < j->n; k++) {
-        const dlpi_found *f = &j->at[k].x.found;
-        j->at[k].at = bytes = dlpi_round_up(bytes, dlpi_found_align(f));
-        j->at[k].stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
-        bytes = dlpi_sum(bytes, dlpi_times(j->at[k].stride, f->n_cells));
+        dlpi_expand *x = &j->at[k].x;
+        x->at = bytes = dlpi_round_up(bytes, dlpi_found_align(&x->found));
+        x->stride = dlpi_round_up(x->found.d.max_part_bytes, dlpi_found_align(&x->found));
+        bytes = dlpi_sum(bytes, dlpi_times(x->stride, x->found.n_cells));
     }
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
                    "part cells of all branches", bytes, 1, 4096);
@@ -24000,6 +24094,26 @@ static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
+/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. */
+static int dlpi_branch_blocks(const dlpi_branches *j, uint32_t k, dlpi_block *out) {
+    const dlpi_branch *b = &j->at[k];
+    const dlpi_found_plan *plan = &b->x.found.plan;
+    const size_t at = offsetof(dlpi_branches, at) + k * sizeof *b;
+    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
+    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
+    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
+                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
+    out[1] =
+        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
+                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
+    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
+                          dlpi_times(orders, sizeof *plan->own_passes)};
+    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
+    return 6;
+}
+
 static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
@@ -24008,7 +24122,20 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, k, out + n);
     return n;
+}
+
+/* What the workers of a branch may take, and how they read it. */
+static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_worker *all) {
+    const dlpi_branch *of = &j->at[b->team];
+    const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
+    for (int32_t i = 0; j->found.teams && i < of->n_workers; i++) {
+        dlpi_worker *w = &all[of->first_worker + i];
+        w->input_first = of->x.found.first_cell;
+        if (w->input_end < end) w->input_end = end;
+    }
+    dlpi_reads_live(&b->x, &all[of->first_worker], of->n_workers);
 }
 
 static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
@@ -24020,6 +24147,7 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         const uint32_t end = f->first_cell + f->n_cells;
+        dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);
         f->use = q->use;
         f->items = q->items;
         f->counts = q->counts;
@@ -24060,7 +24188,7 @@ static const dlpi_source_ops dlpi_branches_source = {
 static const dlpi_stage_ops dlpi_branches_ops = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_READS,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_branches),
     .check = dlpi_branches_check,
@@ -24196,6 +24324,7 @@ static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -24205,6 +24334,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
 static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
+    dlpi_reads_live(&k->x, &p->workers[st->first_worker], st->n_workers);
     k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
@@ -24264,7 +24394,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
+    dlp_item in = dlpi_expand_in(w, &k->x, cell);
     dlpi_expand_item fields;
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -24323,7 +24453,7 @@ static const dlpi_source_ops dlpi_pack_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {
     .kind = DLP_STAGE_PACK,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_READS,
     .seen = dlpi_pack_seen,
     .words = {.items = "tokens", .windows = "documents"},
     .self_bytes = sizeof(dlpi_pack),
@@ -35761,7 +35891,6 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
     x->found.d.load = d->load;
     x->found.most_items = x->part.max_items;
     x->found.plan.n_inputs = d->n_parts;
-    st->user = d->user;
     *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
     if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
     return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
@@ -35815,7 +35944,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && t->makes == 0) s->order = DLP_ORDER_PARTS;
+    if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
         (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
         return rc;
@@ -36770,30 +36899,15 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
 
-/* Copy n fields and their names. names: [n] where they go. */
-static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
-                              char (*names)[DLPI_NAME_KEPT], const dlp_field *f, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, node, i, name, "name", "name must have 1 to 31 bytes");
-        dlpi_copy_text(names[i], DLPI_NAME_KEPT, name);
-        to[i] = f[i];
-        to[i].name = names[i];
-    }
-    return DLP_OK;
-}
-
-/* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
- */
+/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
+   not the branch's. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlpi_makers *m) {
-    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+                            dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     const dlp_expand_desc d = dlpi_makers_expand_desc(m);
-    dlpi_stage one = *st;
+    const uint32_t n = m->input.n_fields;
+    dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
-    uint32_t n;
     int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
@@ -36801,12 +36915,12 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
-    n = dlpi_makers_give(m, x, all);
-    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
-    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
-    if (rc == DLP_OK)
-        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
-    x->input.fields = b->in;
+    rc = dlpi_makers_levels(t, m, &one);
+    b->made = one.fields;
+    b->n_made = one.n_fields;
+    if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
+    if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
+    x->input.fields = b->in = inputs.fields;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return rc;
@@ -36859,10 +36973,11 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                            "in a branch: shuffle says it");
     t->n_items = l->n_items;
     t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
-/* Two branches share workers, so they say alike what both say. */
+/* The stage of all branches has one policy, so branches say alike what both say. */
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w) {
     const struct {
@@ -36876,8 +36991,6 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
         {"max_skips", all->max_skips == w->max_skips},
         {"deadline_ms", all->deadline_ms == w->deadline_ms},
         {"idempotent", all->idempotent == w->idempotent},
-        {"worker_init", all->worker_init == w->worker_init && all->worker_exit == w->worker_exit &&
-                            all->worker_user == w->worker_user && all->tell == w->tell},
         {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
         {"stack_bytes", all->stack_bytes == w->stack_bytes},
         {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
@@ -36891,14 +37004,37 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
-   nobody knows how many items a failed input has. */
+/* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
+    for (uint32_t b = 0; b < k; b++) {
+        const dlp_workers_desc *of = &j->at[b].w;
+        if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
+        if (!dlpi_workers_given(w) ||
+            (of->worker_init == w->worker_init && of->worker_exit == w->worker_exit &&
+             of->worker_user == w->worker_user && of->tell == w->tell))
+            return b;
+    }
+    return k;
+}
+
+/* What is known of how many items an input of a branch has. Without a row that makes items, it has
+   as many as load gives, or one. */
+static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                               dlpi_found *f) {
+    for (uint32_t i = 0; i < m->n; i++)
+        if ((dlpi_verb_of(t, &m->rows[i])->is & DLPI_NODE_MAKES) != 0) return;
+    f->pairs = m->load == NULL;
+    if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
+        f->least_items = m->part.min_items;
+}
+
+/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
+   not, nobody knows how many items a failed input has. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
-    if (t->joins->verb != DLP_ZIP) return DLP_OK;
     for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_expand *x = &j->at[k].x;
-        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
-        if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
+        dlpi_found *f = &j->at[k].x.found;
+        if (t->joins->verb == DLP_MIX) f->pairs = false;
+        if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
                             DLP_ON_ERROR_DROP);
@@ -36906,21 +37042,49 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
     return DLP_OK;
 }
 
-/* Add the workers of a branch to those of the branches before it. */
-static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *all,
-                             const dlp_workers_desc *w, bool first) {
-    const int32_t more = w->num_workers != 0 ? w->num_workers : 1;
+/* Add the workers of the next branch to those of the branches before it. */
+static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
+                             dlp_workers_desc *all, const dlpi_makers *m) {
+    dlpi_branch *b = &j->at[j->n];
+    const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
     int rc = DLP_OK;
-    if (first) {
-        *all = *w;
-        all->num_workers = more;
+    b->w = m->workers;
+    b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
+    if (j->n == 0) {
+        *all = b->w;
+        all->num_workers = 0;
+    } else if (dlpi_workers_given(&b->w)) {
+        rc = dlpi_branch_workers(t, node, all, &b->w);
+    }
+    if (rc != DLP_OK) return rc;
+    if (all->num_workers == DLP_NONE && b->team > 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
+                           "num_workers is DLP_NONE, and \"%s\" needs workers of its own; set 1 or "
+                           "more, or the worker_init of \"%s\"",
+                           node->name, t->nodes[1].name);
+    if (more == DLP_NONE || all->num_workers == DLP_NONE) {
+        all->num_workers = DLP_NONE;
         return DLP_OK;
     }
-    if (dlpi_workers_given(w)) rc = dlpi_branch_workers(t, node, all, w);
-    if (rc != DLP_OK || all->num_workers == DLP_NONE) return rc;
     all->num_workers += more;
+    j->at[b->team].n_workers += more;
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
+}
+
+/* Each team calls its own callbacks. */
+static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
+    int32_t first = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        j->found.teams |= j->at[k].team > 0;
+        j->at[k].first_worker = first;
+        first += j->at[k].n_workers;
+    }
+    if (!j->found.teams) return;
+    all->worker_init = dlpi_branches_enter;
+    all->worker_exit = dlpi_branches_leave;
+    all->tell = dlpi_branches_tell;
+    all->worker_user = j;
 }
 
 /* A state knows the data of a branch by the id of its source, too. The first list has that of the
@@ -36938,23 +37102,13 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
-    for (uint32_t i = 1; i < m.n; i++)
-        if (node[i].verb == DLP_FETCH)
-            return dlpi_node_bad(t, &node[i],
-                                 "is a second fetch of a branch; write all fields in one");
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
-    if (m.reads)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
-            "async, or a source that has it, is in a branch of \"%s\"; set fetch, and "
-            "in_flight for many reads at once",
-            t->joins->name);
     node = dlpi_makers_name(&m);
-    if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
+    if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
@@ -36962,24 +37116,24 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* A branch has a list, a fetch, and then expand or filter. */
+/* A branch has a list, and then the rows that run in one cell. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_FETCH || verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
+    if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, a "
-                         "fetch, and then expand or filter");
+                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */
@@ -37101,6 +37255,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;

@@ -74,9 +74,11 @@
              inputs. The push node may then name a CPU and a stack for that thread, and no more. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              behind an expand or a filter shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a fetch, expands and
-             filters, as in a table without branches. The rows of a branch follow each other. from
-             of the zip or mix names the last row of each branch, in the order of the table:
+   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+             filters and expands, as in a table without branches. All rows of a branch run in the
+             cells of its inputs, and each branch may have a load. The rows of a branch follow each
+             other. from of the zip or mix names the last row of each branch, in the order of the
+             table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -87,16 +89,20 @@
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
-             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If all
-             branches of a zip only fetch, its row is left out. DROP is refused if a branch of a zip
-             makes items: the number of a failed input's items is unknown. DLP_SKIP of such a fetch
-             leaves the row out, too.
-             Workers: the makers of all branches share workers, as many as their rows say together.
-             The other fields of workers are the same in all of these rows.
-             Memory: each branch has cells of its own. queue.capacity of its rows counts these.
+             Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
+             branch of a zip has fetches and maps alone, its row is left out, also if one of these
+             returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
+             expand: the number of a failed input's items is unknown.
+             Workers: branches share workers, as many as their rows say together. A branch has
+             workers of its own if its fetch has async. So has a branch whose worker_init,
+             worker_exit, worker_user or tell differ from those of the others, as with two sources
+             of files. The other fields of workers are the same in all branches.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
+             load has min_items, and only fetches and maps stand behind it, a branch needs fewer
+             cells. These callbacks then leave out all items of a part, or none.
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
-             Data that belong together by index are fields of one fetch, not a zip.
+             Data that belong together by index are fields of fetches of one branch, not a zip.
              Behind a zip or mix stand map, guard, batch, transfer and out.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither

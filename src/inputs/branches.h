@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/branches */
+/* tests: system/stages/branches, system/stages/branch_chains */
 #include "inputs/dataset.h"
 #include "inputs/reads.h"
 #include "order/branches.h"
@@ -18,24 +18,30 @@
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
    The first branch that lacks the item of a row, in the order of the table, decides whether the
-   stream is out or fails there. Neither workers nor their times change which one that is. */
+   stream is out or fails there. Neither workers nor their times change which one that is.
+
+   Branches whose workers call the same callbacks as they begin and end share workers: they are a
+   team. Other branches have teams of their own. If requests read the inputs of a branch, it has a
+   team of its own, since a worker has one source. A team takes the cells of its branches alone,
+   which lie side by side. If there are several teams, all workers are woken for a cell that became
+   open, since only the workers of one team take it. */
 
 typedef struct dlpi_branch {
     dlpi_expand x; /* its found is not the stage's self */
     char name[32];
-    dlp_field in[DLP_MAX_FIELDS];                             /* of its inputs */
-    dlp_field made[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];       /* of what its expands make */
-    char names[DLPI_LEVELS * DLP_MAX_FIELDS][DLPI_NAME_KEPT]; /* of these */
-    const dlp_field *out;                                     /* [n_out] of these: of its items */
-    uint64_t at, stride; /* bytes: of its first cell from that of all, and from cell to cell */
-    uint32_t n_out;
-    uint32_t first_field; /* of its items among those of a row */
+    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
+    const dlp_field *out; /* [n_out] of these: of its items */
+    uint32_t n_made, n_out;
+    uint32_t first_field;            /* of its items among those of a row */
+    dlp_workers_desc w;              /* what its workers call as they begin and end */
+    uint32_t team;                   /* the first branch with the same workers */
+    int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
 } dlpi_branch;
 
 typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
     int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                  const dlp_field *made); /* of a cell: fields are known */
-    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to); /* to: its bytes */
+    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c);
     dlp_item_fn copy; /* user: dlpi_expand */
 } dlpi_branch_ops;
 
@@ -62,17 +68,11 @@ static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
 }
 
-/* The branch that has cell c. */
+/* The branch that has cell c. A cell below the first one of a branch is too far above it. */
 static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
     const dlpi_branch *b = j->at;
-    while (c >= b->x.found.first_cell + b->x.found.n_cells) b++;
+    while (c - b->x.found.first_cell >= b->x.found.n_cells) b++;
     return b;
-}
-
-/* The bytes of cell c. With DLPIPE_DEBUG, which checks what surrounds cells, cells are alike. */
-static inline uint8_t *dlpi_branch_bytes(const dlp_pipe *p, const dlpi_branch *b, uint32_t c) {
-    if (DLPI_DEBUG) return dlpi_input_bytes(p, c);
-    return dlpi_input_bytes(p, 0) + b->at + (c - b->x.found.first_cell) * b->stride;
 }
 
 static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {

@@ -339,14 +339,20 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
+/* The end of the cells that a worker may take. */
+static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
+    return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
+}
+
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    const uint32_t n = dlpi_n_inputs(p), from = w->input_at < n ? w->input_at : 0;
+    const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
+    const uint32_t from = w->input_at > first && w->input_at < end ? w->input_at : first;
     for (;;) {
         dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
         uint64_t *state;
-        dlpi_input_look(p, &s, from, n);
-        dlpi_input_look(p, &s, 0, from);
+        dlpi_input_look(p, &s, from, end);
+        dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
             if (w->input_untold > 0) dlpi_input_told(w);
             return false;
@@ -364,8 +370,8 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
 /* ns until an input may be tried again, at most ns. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_input_next(p, 0);
-    for (; c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
+    uint32_t c = dlpi_input_next(p, w->input_first);
+    for (; c < dlpi_inputs_end(w); c = dlpi_input_next(p, c + 1)) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t due, now;
         if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
@@ -386,22 +392,24 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the user's load, of at most so many bytes, at this place in the cell. What else the
-   part says of itself is the caller's to fill, before, and to check. Returns 0, or what is wrong.
- */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t at, uint64_t most, dlp_part *part) {
+/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
+   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
+   what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+                           uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    const uint64_t most = d->max_part_bytes;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c) + at;
+    part->data = to;
     part->capacity = most;
     part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, at + most, rc);
+    rc = dlpi_item_returned(w, d->load(d->user, part));
+    rc = dlpi_redzone_input(w, c, room, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
@@ -581,7 +589,9 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
-#define DLPI_OPS_OF_INPUTS \
-    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
-    .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell
+#define DLPI_OPS_OF_CELLS \
+    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .find = dlpi_input_find, \
+    .due = dlpi_inputs_due, .recover = dlpi_input_recover, .tell = dlpi_input_tell
+
+/* ... which loads one input after the other. */
+#define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_CELLS, .step = dlpi_input_step, .run = dlpi_input_run

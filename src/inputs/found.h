@@ -707,9 +707,10 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
     } while (fresh > before);
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0)
-        dlpi_wake_stage(p, q->arrivals != NULL ? q->arrivals->st : p->source_stage, DLPI_ANY,
-                        fresh);
+    if (fresh > 0 && q->arrivals != NULL)
+        dlpi_wake_stage(p, q->arrivals->st, DLPI_ANY, fresh);
+    else if (fresh > 0)
+        dlpi_found_wake(p, q, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are

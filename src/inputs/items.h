@@ -47,10 +47,16 @@ typedef struct dlpi_expand {
     uint64_t one_bytes;     /* of all items that an input may have */
     dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
     dlp_async async;        /* inputs are read by it, several at once: reads.h */
-    dlpi_stage_ops reading; /* of the stage, if they are; else plain alone */
-    const dlpi_stage_ops *plain;
-    uint8_t *reads; /* [workers] dlpi_reads */
+    uint8_t *reads;         /* [workers] dlpi_reads, if they are */
+    uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
+    uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
+
+/* The bytes of cell c, which is one of x. */
+static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
+    if (x->stride == 0) return dlpi_input_bytes(p, c);
+    return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
+}
 
 /* The items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
@@ -288,6 +294,7 @@ typedef struct dlpi_read {
 } dlpi_read;
 
 typedef struct dlpi_reads { /* of a worker */
+    const dlpi_expand *by;
     uint32_t n, n_out, n_back;
     bool alone;            /* one that may have killed a worker is out, alone */
     bool broken;           /* the source is */
@@ -332,14 +339,14 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
 }
 
-/* The input of a cell, as its callback sees it; without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+/* The input of a cell of x, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
                       .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
-                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .seed = x->found.plan.seed,
                       .call = &w->note};
 }

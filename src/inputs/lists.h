@@ -112,6 +112,7 @@ typedef struct dlpi_found {
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
+    bool teams;                       /* of a source: not every worker takes every cell */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -257,6 +258,11 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
+/* n cells became open: wake so many workers, or all if not every worker takes every cell. */
+static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
+}
+
 /* The run of cell c, whose word is FAILED, goes on after the input that failed. */
 static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
@@ -265,7 +271,7 @@ static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, q->use[c].ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+    dlpi_found_wake(p, q, 1);
 }
 
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then

@@ -18,23 +18,26 @@
    it: block->running names it only once the source is given its item. An input that failed, and may
    be tried again, is offered again.
 
+   A worker without requests has no dlpi_reads, and loads one input after the other.
+
    While something is out and there is room, the worker looks for open cells every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
    is out. */
 
 static inline dlpi_reads *dlpi_reads_of(const dlpi_worker *w) { return w->self; }
 static inline const dlpi_expand *dlpi_reads_by(const dlpi_worker *w) {
-    return w->p->source_stage->self;
+    return dlpi_reads_of(w)->by;
 }
 
 static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
-    return sizeof(dlpi_reads) + 2 * (uint64_t)x->found.in_flight * sizeof(dlpi_read);
+    const uint64_t n = x->found.in_flight;
+    return n > 0 ? sizeof(dlpi_reads) + 2 * n * sizeof(dlpi_read) : 0;
 }
 
 /* Where the input lies that the source is to write. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_input_bytes(w->p, c) + (x->n_levels > 1 ? x->level->scratch : 0);
+    return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
@@ -53,7 +56,7 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->message[0] = 0;
     r->errnum = 0;
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
-    r->item = dlpi_expand_in(w, cell);
+    r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
     dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->level->fs, x->level->at,
                       &r->fields, !x->input.writes_all_bytes);
@@ -157,8 +160,10 @@ static int dlpi_reads_patience(const dlpi_reads *reads) {
 
 static bool dlpi_reads_step(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
-    const bool moved = dlpi_reads_fill(w);
+    bool moved;
     int n;
+    if (reads == NULL) return dlpi_input_step(w);
+    moved = dlpi_reads_fill(w);
     if (reads->broken || (reads->n_out == 0 && !reads->waits)) return moved;
     if (dlpi_stopped(w->p)) return true;
     n = dlpi_reads_reap(w, dlpi_reads_patience(reads));
@@ -168,40 +173,45 @@ static bool dlpi_reads_step(dlpi_worker *w) {
 
 /* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
 static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
+    if (dlpi_reads_of(w) == NULL) {
+        dlpi_input_run(w, t);
+        return;
+    }
     dlpi_reads_of(w)->next = *t;
     dlpi_reads_of(w)->waits = true;
 }
 
-static void dlpi_reads_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_expand *x = st->self;
-    for (int i = 0; i < st->n_workers; i++) {
+/* n workers read the inputs of x, if requests do. w: the first of them. */
+static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
+    for (int i = 0; i < n && x->reads != NULL; i++) {
         dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
+        reads->by = x;
         reads->n = x->found.in_flight;
-        p->workers[st->first_worker + i].self = reads;
+        w[i].self = reads;
     }
-    x->plain->live(p, st);
 }
 
 /* The source's hands are to be empty before worker_exit. */
 static void dlpi_reads_leave(dlpi_worker *w) {
-    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken)
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    while (reads != NULL && reads->n_out > 0 && !reads->broken)
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
 static bool dlpi_reads_owes(const dlpi_worker *w) {
-    return dlpi_reads_of(w)->n_out > 0 || dlpi_reads_of(w)->waits;
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    return reads != NULL && (reads->n_out > 0 || reads->waits);
 }
 
 static bool dlpi_reads_full(const dlpi_worker *w) {
-    return dlpi_reads_of(w)->n_out == dlpi_reads_of(w)->n;
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    return reads != NULL && reads->n_out == reads->n;
 }
 
-static int dlpi_reads_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_expand *x = st->self;
-    const int n = x->plain->blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, reads),
-                          dlpi_times((uint64_t)st->n_workers, dlpi_reads_bytes(x))};
-    return n + 1;
+/* The records of n workers. at: of x in the self of its stage. */
+static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
+    return (dlpi_block){at + offsetof(dlpi_expand, reads),
+                        dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
 /* Let the workers of a stage of cells read inputs by requests, so many at once. */
@@ -221,15 +231,10 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                         st->w.deadline_ms);
     x->async = *async;
     x->found.in_flight = in_flight;
-    x->plain = st->ops;
-    x->reading = *st->ops;
-    x->reading.step = dlpi_reads_step;
-    x->reading.run = dlpi_reads_run;
-    x->reading.live = dlpi_reads_live;
-    x->reading.leave = dlpi_reads_leave;
-    x->reading.owes = dlpi_reads_owes;
-    x->reading.full = dlpi_reads_full;
-    x->reading.blocks = dlpi_reads_blocks;
-    st->ops = &x->reading;
     return DLP_OK;
 }
+
+/* What loads inputs one after the other, or by requests. */
+#define DLPI_OPS_OF_READS \
+    DLPI_OPS_OF_CELLS, .step = dlpi_reads_step, .run = dlpi_reads_run, .leave = dlpi_reads_leave, \
+                       .owes = dlpi_reads_owes, .full = dlpi_reads_full

@@ -1,34 +1,19 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/branches */
+/* tests: system/stages/branches, system/stages/branch_chains */
 #include "open/node_makers.h"
 #include "stages/branches.h"
 /* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
 
-/* Copy n fields and their names. names: [n] where they go. */
-static int dlpi_branch_fields(dlp_pipe *p, const char *node, dlp_field *to,
-                              char (*names)[DLPI_NAME_KEPT], const dlp_field *f, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, node, i, name, "name", "name must have 1 to 31 bytes");
-        dlpi_copy_text(names[i], DLPI_NAME_KEPT, name);
-        to[i] = f[i];
-        to[i].name = names[i];
-    }
-    return DLP_OK;
-}
-
-/* Take the next branch. st: its stage, with its name and workers, whose self is not the branch's.
- */
+/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
+   not the branch's. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            const dlpi_makers *m) {
-    dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
+                            dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     const dlp_expand_desc d = dlpi_makers_expand_desc(m);
-    dlpi_stage one = *st;
+    const uint32_t n = m->input.n_fields;
+    dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
-    uint32_t n;
     int rc;
     one.self = x;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
@@ -36,12 +21,12 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
-    n = dlpi_makers_give(m, x, all);
-    if ((rc = dlpi_makers_most(t, m, x)) != DLP_OK) return rc;
-    rc = dlpi_branch_fields(t->p, st->name, b->in, b->names, m->input.fields, m->input.n_fields);
-    if (rc == DLP_OK)
-        rc = dlpi_branch_fields(t->p, st->name, b->made, b->names + DLP_MAX_FIELDS, all, n);
-    x->input.fields = b->in;
+    rc = dlpi_makers_levels(t, m, &one);
+    b->made = one.fields;
+    b->n_made = one.n_fields;
+    if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
+    if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
+    x->input.fields = b->in = inputs.fields;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return rc;
@@ -94,10 +79,11 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                            "in a branch: shuffle says it");
     t->n_items = l->n_items;
     t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
-/* Two branches share workers, so they say alike what both say. */
+/* The stage of all branches has one policy, so branches say alike what both say. */
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w) {
     const struct {
@@ -111,8 +97,6 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
         {"max_skips", all->max_skips == w->max_skips},
         {"deadline_ms", all->deadline_ms == w->deadline_ms},
         {"idempotent", all->idempotent == w->idempotent},
-        {"worker_init", all->worker_init == w->worker_init && all->worker_exit == w->worker_exit &&
-                            all->worker_user == w->worker_user && all->tell == w->tell},
         {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
         {"stack_bytes", all->stack_bytes == w->stack_bytes},
         {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
@@ -126,14 +110,37 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* If all branches of a zip fetch, an input that is left out leaves its row out. If one makes items,
-   nobody knows how many items a failed input has. */
+/* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
+    for (uint32_t b = 0; b < k; b++) {
+        const dlp_workers_desc *of = &j->at[b].w;
+        if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
+        if (!dlpi_workers_given(w) ||
+            (of->worker_init == w->worker_init && of->worker_exit == w->worker_exit &&
+             of->worker_user == w->worker_user && of->tell == w->tell))
+            return b;
+    }
+    return k;
+}
+
+/* What is known of how many items an input of a branch has. Without a row that makes items, it has
+   as many as load gives, or one. */
+static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                               dlpi_found *f) {
+    for (uint32_t i = 0; i < m->n; i++)
+        if ((dlpi_verb_of(t, &m->rows[i])->is & DLPI_NODE_MAKES) != 0) return;
+    f->pairs = m->load == NULL;
+    if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
+        f->least_items = m->part.min_items;
+}
+
+/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
+   not, nobody knows how many items a failed input has. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
-    if (t->joins->verb != DLP_ZIP) return DLP_OK;
     for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_expand *x = &j->at[k].x;
-        x->found.pairs = x->n_levels == 1 && x->level->n_steps == 0;
-        if (!x->found.pairs && st->w.on_error == DLP_ON_ERROR_DROP)
+        dlpi_found *f = &j->at[k].x.found;
+        if (t->joins->verb == DLP_MIX) f->pairs = false;
+        if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
                             DLP_ON_ERROR_DROP);
@@ -141,21 +148,49 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
     return DLP_OK;
 }
 
-/* Add the workers of a branch to those of the branches before it. */
-static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *all,
-                             const dlp_workers_desc *w, bool first) {
-    const int32_t more = w->num_workers != 0 ? w->num_workers : 1;
+/* Add the workers of the next branch to those of the branches before it. */
+static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
+                             dlp_workers_desc *all, const dlpi_makers *m) {
+    dlpi_branch *b = &j->at[j->n];
+    const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
     int rc = DLP_OK;
-    if (first) {
-        *all = *w;
-        all->num_workers = more;
+    b->w = m->workers;
+    b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
+    if (j->n == 0) {
+        *all = b->w;
+        all->num_workers = 0;
+    } else if (dlpi_workers_given(&b->w)) {
+        rc = dlpi_branch_workers(t, node, all, &b->w);
+    }
+    if (rc != DLP_OK) return rc;
+    if (all->num_workers == DLP_NONE && b->team > 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
+                           "num_workers is DLP_NONE, and \"%s\" needs workers of its own; set 1 or "
+                           "more, or the worker_init of \"%s\"",
+                           node->name, t->nodes[1].name);
+    if (more == DLP_NONE || all->num_workers == DLP_NONE) {
+        all->num_workers = DLP_NONE;
         return DLP_OK;
     }
-    if (dlpi_workers_given(w)) rc = dlpi_branch_workers(t, node, all, w);
-    if (rc != DLP_OK || all->num_workers == DLP_NONE) return rc;
     all->num_workers += more;
+    j->at[b->team].n_workers += more;
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
+}
+
+/* Each team calls its own callbacks. */
+static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
+    int32_t first = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        j->found.teams |= j->at[k].team > 0;
+        j->at[k].first_worker = first;
+        first += j->at[k].n_workers;
+    }
+    if (!j->found.teams) return;
+    all->worker_init = dlpi_branches_enter;
+    all->worker_exit = dlpi_branches_leave;
+    all->tell = dlpi_branches_tell;
+    all->worker_user = j;
 }
 
 /* A state knows the data of a branch by the id of its source, too. The first list has that of the
@@ -173,23 +208,13 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_stage one = *st;
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no fetch or expand behind it, which makes items");
+    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
-    for (uint32_t i = 1; i < m.n; i++)
-        if (node[i].verb == DLP_FETCH)
-            return dlpi_node_bad(t, &node[i],
-                                 "is a second fetch of a branch; write all fields in one");
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
-    if (m.reads)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, m.fetch->name, "fetch.async",
-            "async, or a source that has it, is in a branch of \"%s\"; set fetch, and "
-            "in_flight for many reads at once",
-            t->joins->name);
     node = dlpi_makers_name(&m);
-    if ((rc = dlpi_branch_hires(t, node, &st->w, &m.workers, j->n == 0)) != DLP_OK) return rc;
+    if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
@@ -197,24 +222,24 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_branch_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* A branch has a list, a fetch, and then expand or filter. */
+/* A branch has a list, and then the rows that run in one cell. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_FETCH || verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
+    if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, a "
-                         "fetch, and then expand or filter");
+                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */
@@ -336,6 +361,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;

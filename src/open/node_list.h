@@ -51,7 +51,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && t->makes == 0) s->order = DLP_ORDER_PARTS;
+    if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
         (rc = dlpi_source_id(t, node, node[1].fetch.source, s)) != DLP_OK)
         return rc;

@@ -44,7 +44,6 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
     x->found.d.load = d->load;
     x->found.most_items = x->part.max_items;
     x->found.plan.n_inputs = d->n_parts;
-    st->user = d->user;
     *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
     if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
     return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;

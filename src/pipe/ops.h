@@ -215,7 +215,7 @@ typedef struct dlpi_block {
     size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
     uint64_t bytes;
 } dlpi_block;
-#define DLPI_BLOCKS 12
+#define DLPI_BLOCKS 64
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 

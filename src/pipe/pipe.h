@@ -101,10 +101,11 @@ typedef struct dlpi_worker {
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
     bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
+    uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell after the one that it took last, of cells of inputs, */
+    uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
@@ -113,6 +114,7 @@ typedef struct dlpi_worker {
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
+    uint32_t input_end; /* the end of the cells of inputs that it may take; 0: it may take all */
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;

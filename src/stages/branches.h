@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/branches */
+/* tests: system/stages/branches, system/stages/branch_chains */
 #include "inputs/branches.h"
 /* ---- zip and mix: workers that make the items of all branches, and rows that are copied ---- */
 
@@ -9,7 +9,33 @@
 static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     const dlpi_branches *j = w->p->source_stage->self;
     const dlpi_branch *b = dlpi_branch_of_cell(j, c);
-    return j->ops->load(w, &b->x, c, dlpi_branch_bytes(w->p, b, c));
+    return j->ops->load(w, &b->x, c);
+}
+
+/* The first branch of the team of a worker. */
+static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
+    const dlpi_branch *b = j->at;
+    while (worker >= b->first_worker + b->n_workers) b++;
+    return b;
+}
+
+/* worker_init, worker_exit and tell of a stage with teams. */
+static int dlpi_branches_enter(void *user, int worker, void **state) {
+    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
+    return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
+}
+
+static void dlpi_branches_leave(void *user, int worker, void *state) {
+    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
+    if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
+}
+
+static int dlpi_branches_tell(void *user, char *buf, size_t size) {
+    const dlpi_branches *j = user;
+    int n = 0;
+    for (uint32_t k = 0; k < j->n && n <= 0; k++)
+        if (j->at[k].w.tell != NULL) n = j->at[k].w.tell(j->at[k].w.worker_user, buf, size);
+    return n;
 }
 
 typedef struct dlpi_branches_row { /* of a row, for its copy */
@@ -33,7 +59,8 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_branch_bytes(e->p, b, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_expand_cell_at(e->p, &b->x, from->cell),
+                         .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
@@ -66,7 +93,7 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot) + (size_t)k * p->batch_rows;
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
-            const uint8_t *from = dlpi_branch_bytes(p, b, row[r].cell);
+            const uint8_t *from = dlpi_expand_cell_at(p, &b->x, row[r].cell);
             dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
                              to, r);
         }
@@ -77,17 +104,21 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 /* ---- sizes ---- */
 
 /* What of a branch follows from the run. */
-static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
+static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+                               uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
     f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
+    if (f->plan.weights && !dlpi_found_deal(&f->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
+    return DLP_OK;
 }
 
 static int dlpi_branches_sizes(dlp_pipe *p) {
@@ -109,8 +140,9 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
     q->cursors.ordinal_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
-    for (uint32_t b = 0; b < j->n; b++) dlpi_branch_lengths(q, &j->at[b], b, q->cursors.bits[b]);
-    return DLP_OK;
+    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
+        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
+    return rc;
 }
 
 /* ---- cells ---- */
@@ -122,17 +154,30 @@ static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint
     uint64_t rows = dlpi_found_look(p, &j->found);
     int rc;
     one.self = x;
+    one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Number the cells: of a team after those of the team before it. Returns how many there are. */
+static uint32_t dlpi_branches_cells(dlpi_branches *j) {
+    uint32_t n = 0;
+    for (uint32_t team = 0; team < j->n; team++)
+        for (uint32_t k = team; k < j->n; k++) {
+            if (j->at[k].team != team) continue;
+            j->at[k].x.found.first_cell = n;
+            n += j->at[k].x.found.n_cells;
+        }
+    return n;
 }
 
 static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
     const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    uint64_t cells = 0;
     dlpi_found **next = &q->next;
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
@@ -147,9 +192,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
         if (rc != DLP_OK) return rc;
         f->all = q;
         f->name = j->at[k].name;
-        f->first_cell = (uint32_t)cells;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
-        cells += f->n_cells;
         if (f->most_run > q->most_run) q->most_run = f->most_run;
         if (f->most_items > q->most_items) q->most_items = f->most_items;
         if (f->d.max_part_bytes > q->d.max_part_bytes) q->d.max_part_bytes = f->d.max_part_bytes;
@@ -157,8 +200,8 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
         *next = f;
         next = &f->next;
     }
-    q->n_cells = (uint32_t)cells;
-    return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
+    q->n_cells = dlpi_branches_cells(j);
+    return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
                        "65536 cells at most, of all branches");
 }
 
@@ -175,10 +218,10 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
     for (uint32_t k = 0; k < j->n; k++) {
-        const dlpi_found *f = &j->at[k].x.found;
-        j->at[k].at = bytes = dlpi_round_up(bytes, dlpi_found_align(f));
-        j->at[k].stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
-        bytes = dlpi_sum(bytes, dlpi_times(j->at[k].stride, f->n_cells));
+        dlpi_expand *x = &j->at[k].x;
+        x->at = bytes = dlpi_round_up(bytes, dlpi_found_align(&x->found));
+        x->stride = dlpi_round_up(x->found.d.max_part_bytes, dlpi_found_align(&x->found));
+        bytes = dlpi_sum(bytes, dlpi_times(x->stride, x->found.n_cells));
     }
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
                    "part cells of all branches", bytes, 1, 4096);
@@ -190,6 +233,26 @@ static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
+/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. */
+static int dlpi_branch_blocks(const dlpi_branches *j, uint32_t k, dlpi_block *out) {
+    const dlpi_branch *b = &j->at[k];
+    const dlpi_found_plan *plan = &b->x.found.plan;
+    const size_t at = offsetof(dlpi_branches, at) + k * sizeof *b;
+    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
+    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
+    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
+                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
+    out[1] =
+        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
+                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
+    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
+                          dlpi_times(orders, sizeof *plan->own_passes)};
+    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
+    return 6;
+}
+
 static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
@@ -198,7 +261,20 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, k, out + n);
     return n;
+}
+
+/* What the workers of a branch may take, and how they read it. */
+static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_worker *all) {
+    const dlpi_branch *of = &j->at[b->team];
+    const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
+    for (int32_t i = 0; j->found.teams && i < of->n_workers; i++) {
+        dlpi_worker *w = &all[of->first_worker + i];
+        w->input_first = of->x.found.first_cell;
+        if (w->input_end < end) w->input_end = end;
+    }
+    dlpi_reads_live(&b->x, &all[of->first_worker], of->n_workers);
 }
 
 static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
@@ -210,6 +286,7 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         const uint32_t end = f->first_cell + f->n_cells;
+        dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);
         f->use = q->use;
         f->items = q->items;
         f->counts = q->counts;
@@ -250,7 +327,7 @@ static const dlpi_source_ops dlpi_branches_source = {
 static const dlpi_stage_ops dlpi_branches_ops = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_READS,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_branches),
     .check = dlpi_branches_check,

@@ -200,11 +200,20 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
+static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found_live(p, st);
+    dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
+}
+
 static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
-    const int n = dlpi_found_blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
-                          x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
+    int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
     return n + 1;
 }
 
@@ -357,7 +366,8 @@ static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
-    rc = dlpi_input_part(b->w, b->c, x->part_at, x->part.max_part_bytes, &part);
+    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
+                         &part);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
@@ -403,14 +413,14 @@ static bool dlpi_line_random(const dlpi_worker *w) {
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-/* Make the items of the next input of cell c, whose bytes are at `to`, as x says. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+/* Make the items of the next input of cell c, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_line b = {.by = x, .w = w, .c = c, .cell = to, .of = cell};
+    dlp_item in = dlpi_expand_in(w, x, cell);
+    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
+    b.cell = dlpi_expand_cell_at(w->p, x, c);
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
         return dlpi_line_end(&b, cell);
@@ -418,6 +428,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
+    if (rc == 0 && b.made > 0 && b.made < x->found.least_items)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
+                      " a callback leaves out none, or all",
+                      b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
@@ -428,7 +443,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    return dlpi_expand_load_by(w, w->p->source_stage->self, c, dlpi_input_bytes(w->p, c));
+    return dlpi_expand_load_by(w, w->p->source_stage->self, c);
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
@@ -484,10 +499,10 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .what = dlpi_expand_what,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_READS,
     .layout = dlpi_found_layout,
     .blocks = dlpi_expand_blocks,
-    .live = dlpi_found_live,
+    .live = dlpi_expand_live,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,

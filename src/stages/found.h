@@ -45,7 +45,6 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     q->d = *d;
-    st->user = d->user;
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
@@ -76,7 +75,7 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
-    int rc = dlpi_input_part(w, c, 0, q->d.max_part_bytes, &part);
+    int rc = dlpi_input_part(w, c, &q->d, dlpi_input_bytes(w->p, c), q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,

@@ -128,6 +128,7 @@ static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -137,6 +138,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
 static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
+    dlpi_reads_live(&k->x, &p->workers[st->first_worker], st->n_workers);
     k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
@@ -196,7 +198,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
+    dlp_item in = dlpi_expand_in(w, &k->x, cell);
     dlpi_expand_item fields;
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -255,7 +257,7 @@ static const dlpi_source_ops dlpi_pack_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {
     .kind = DLP_STAGE_PACK,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_READS,
     .seen = dlpi_pack_seen,
     .words = {.items = "tokens", .windows = "documents"},
     .self_bytes = sizeof(dlpi_pack),

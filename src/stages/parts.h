@@ -118,7 +118,6 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
-    st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = p->d.streams ? p->d.streams : 1;
     q->plan.steps = (uint64_t)p->d.steps_per_epoch;
@@ -478,7 +477,8 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    return dlpi_input_part(w, c, 0, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
+    const dlp_part_desc *d = &dlpi_parts_of(w->p)->d;
+    return dlpi_input_part(w, c, d, dlpi_input_bytes(w->p, c), d->max_part_bytes, &part);
 }
 
 /* ---- states ---- */

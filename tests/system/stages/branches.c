@@ -685,15 +685,12 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_GRAPH, "more", "by index behind a zip or mix", row_put(&t, 6, fetch));
         REFUSED(DLP_ERR_GRAPH, "again", "write it in the branch",
                 row_put(&t, 6, (dlp_node){.name = "again", .verb = DLP_EXPAND, .expand = twice}));
-        REFUSED(
-            DLP_ERR_GRAPH, "sum", "stands in a branch",
-            row_put(&t, 3, (dlp_node){.name = "sum", .verb = DLP_MAP, .map = {.item = add_sum}}));
+        REFUSED(DLP_ERR_GRAPH, "early", "behind the row that joins the branches",
+                row_put(&t, 3, (dlp_node){.name = "early", .verb = DLP_BATCH}));
         REFUSED(DLP_ERR_GRAPH, "window", "stands in a branch",
                 row_put(&t, 3, (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {4}}));
-        REFUSED(DLP_ERR_GRAPH, "read2", "second fetch of a branch",
-                (row_put(&t, 5, fetch), t.row[5].name = "read2", t.from[1] = "read2"));
-        REFUSED(DLP_ERR_GRAPH, "load", "stands in a branch",
-                row_put(&t, 1, (dlp_node){.name = "load", .verb = DLP_LOAD}));
+        REFUSED(DLP_ERR_GRAPH, "load", "must stand directly after the list",
+                (row_put(&t, 5, (dlp_node){.name = "load", .verb = DLP_LOAD}), t.from[1] = "load"));
         REFUSED(DLP_ERR_GRAPH, "push", "stands in a branch",
                 (t.row[0] = (dlp_node){.name = "push", .verb = DLP_PUSH}));
         REFUSED(DLP_ERR_GRAPH, "second", "is a second zip or mix",
@@ -704,7 +701,7 @@ static void rows__out_of_place__refused_by_name(void) {
                 (t.from[2] = "read1", t.from[3] = NULL));
         REFUSED(DLP_ERR_GRAPH, "both", "which must be 2..8",
                 (memmove(&t.row[3], &t.row[5], 2 * sizeof *t.row), t.n -= 2, t.from[1] = NULL));
-        REFUSED(DLP_ERR_GRAPH, "list1", "has no fetch or expand",
+        REFUSED(DLP_ERR_GRAPH, "list1", "has no load, fetch or expand",
                 (memmove(&t.row[4], &t.row[5], 2 * sizeof *t.row), t.n--, t.from[1] = "list1"));
         REFUSED(DLP_ERR_ARG, "list1", "list.n_items", t.row[3].list.n_items = 0);
         REFUSED(DLP_ERR_ARG, "list1", "list.shuffle", t.row[3].list.shuffle = 2);
@@ -717,7 +714,7 @@ static void rows__out_of_place__refused_by_name(void) {
                 t.row[4].workers.placement = DLP_PLACE_PROCESSES);
         REFUSED(DLP_ERR_ARG, "read1", "num_workers differs",
                 t.row[4].workers.num_workers = DLP_NONE);
-        REFUSED(DLP_ERR_ARG, "read1", "is in a branch of",
+        REFUSED(DLP_ERR_ARG, "read1", "submit and reap",
                 (t.row[4].fetch.fetch = NULL, t.row[4].fetch.async = &(dlp_async){.submit = NULL}));
         REFUSED(DLP_ERR_ARG, "both", "workers is set", t.row[5].workers.num_workers = 1);
         REFUSED(DLP_ERR_ARG, "read1", zip ? "a field of that name" : "fields differ",
