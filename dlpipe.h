@@ -17314,10 +17314,10 @@ struct dlpi_arrivals;
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
+                     input that a cursor names: how many of its n items are given; NULL: used */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
+                                                                 now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
@@ -17943,7 +17943,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         items = 1;
     }
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
+    if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -18007,7 +18007,7 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
         return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
     dlpi_found_learned(p, q, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
@@ -19592,7 +19592,12 @@ static const dlpi_found_rule dlpi_branches_rule = {
    >>impl-pack       DOCUMENTS INTO ROWS
    The same source, with a rule: an input is a document, its items are tokens, and a row is a list
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. */
+   known, and writes them into the slot; fetch's workers copy.
+
+   Behind a load or an expand an input has several documents, which lie in its cell one after the
+   other, each in a place of the longest. Tokens are counted through all documents of the cell, and
+   the cell says where each document ends. So a cell is used up by tokens, and the argument of
+   >>impl-found holds: a cell that has tokens left has a document that has. */
 
 #define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
@@ -19636,8 +19641,12 @@ typedef struct
 typedef struct dlpi_pack {
     dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
-    uint32_t most; /* S */
-    uint32_t n;    /* fields of a document */
+    uint32_t most;             /* S */
+    uint32_t n;                /* fields of a document */
+    uint64_t longest;          /* tokens of a document */
+    uint64_t most_documents;   /* of an input */
+    const dlpi_branch_ops *by; /* makes documents of an input; NULL: an input is a document */
+    uint64_t ends;             /* place in a cell of what it knows of its documents; 0: nothing */
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
@@ -19659,7 +19668,37 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* A piece of the document in cell c, after what row r of slot s has. */
+/* The documents of a cell: where the tokens of each end among those of the cell. Each has some. */
+typedef struct dlpi_pack_ends {
+    uint32_t n, end[];
+} dlpi_pack_ends;
+
+typedef struct dlpi_pack_document { /* its tokens among those of its cell */
+    uint64_t first, end;
+    uint32_t number; /* of the item in the cell */
+} dlpi_pack_document;
+
+static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pack *k, uint32_t c) {
+    return (dlpi_pack_ends *)(void *)(dlpi_input_bytes(p, c) + k->ends);
+}
+
+/* The document of cell c that has this token. */
+static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t token) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    uint32_t low = 0, n;
+    if (k->ends == 0) return (dlpi_pack_document){0, dlpi_input_at(p, c)->items, 0};
+    for (n = e->n - 1; low < n;) {
+        const uint32_t at = low + (n - low) / 2;
+        if (e->end[at] > token)
+            n = at;
+        else
+            low = at + 1;
+    }
+    return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
+}
+
+/* A piece of a document in cell c, after what row r of slot s has. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -19695,7 +19734,8 @@ static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
 }
 
 /* A row is complete: the next one begins with what is repeated of it. */
-static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
+static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
+    const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
     uint64_t skip = x->tokens - k->d.overlap;
     x->tokens = k->d.overlap;
@@ -19704,24 +19744,25 @@ static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
         x->segments = 0;
         return;
     }
-    while (skip >= use[x->cell].n - x->first) {
-        skip -= use[x->cell].n - x->first;
+    for (;;) {
+        const uint64_t end = dlpi_pack_find(p, x->cell, x->first).end;
+        if (skip < end - x->first) break;
+        skip -= end - x->first;
+        x->segments--;
+        x->first = end;
+        if (end < use[x->cell].n) continue;
         x->cell = use[x->cell].next;
         x->first = 0;
-        x->segments--;
     }
     x->first += skip;
 }
 
-/* A document more is known: the rows that it completes. */
-static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    dlpi_pack_stream *x = &k->streams[i];
-    const dlpi_found_stream *f = &q->streams[i];
-    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
+/* A document of cell c more is known, from token `at` on: the rows that it completes. */
+static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
+                                       uint64_t at, uint64_t left) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t rows = 0;
     bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
-    x->begun = true;
     while (left > 0) {
         uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
         if (x->tokens == 0) {
@@ -19734,8 +19775,24 @@ static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
         left -= n;
         if (x->tokens < k->d.tokens && x->segments < k->most) break;
         rows++;
-        dlpi_pack_cut_next(k, x);
+        dlpi_pack_cut_next(p, x);
         joined = x->tokens > 0;
+    }
+    return rows;
+}
+
+/* The documents of a cell more are known: the rows that they complete. */
+static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_found_cell *u = &k->x.found.use[c];
+    const dlpi_cursor *begin = &k->x.found.streams[i].at;
+    dlpi_pack_stream *x = &k->streams[i];
+    uint64_t rows = 0;
+    if (!x->begun) x->repeated = begin->ordinal | begin->used ? k->d.overlap : 0;
+    x->begun = true;
+    for (uint64_t at = u->taken, end; at < u->n; at = end) {
+        end = dlpi_pack_find(p, c, at).end;
+        rows += dlpi_pack_cut_document(p, x, c, at, end - at);
     }
     return rows;
 }
@@ -19759,40 +19816,38 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
     }
 }
 
-/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = &k->x.found;
+/* Leave the next row of stream i, which is row r of slot s. r DLPI_FOUND_NONE: another rank has it.
+   A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    uint32_t c = x->head;
-    uint64_t skip;
-    row->n = row->tokens = 0;
-    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
-        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
-        c = u->next;
+    uint32_t c = x->head, tokens = 0, segments = 0;
+    uint64_t at = c != DLPI_FOUND_NONE ? q->use[c].taken : 0;
+    while (c != x->known && tokens < k->d.tokens && segments < k->most) {
+        const uint64_t end = dlpi_pack_find(p, c, at).end, room = k->d.tokens - tokens;
+        const uint32_t n = (uint32_t)(end - at < room ? end - at : room);
+        if (r != DLPI_FOUND_NONE) dlpi_pack_put(p, s, r, c, at, n);
+        tokens += n;
+        segments++;
+        at = end;
+        if (end < q->use[c].n) continue;
+        c = q->use[c].next;
+        at = 0;
     }
-    skip = row->tokens;
-    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, skip);
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
+static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    dlpi_pack_cut_row(p, i, s, r);
     dlpi_pack_count(p, row);
 }
 
 static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    uint64_t tokens = 0;
-    uint32_t segments = 0;
-    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
-         c = q->use[c].next, segments++) {
-        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
-        tokens += n < room ? n : room;
-    }
-    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, tokens);
+    dlpi_pack_cut_row(p, i, 0, DLPI_FOUND_NONE);
 }
 
 static const dlpi_found_rule dlpi_pack_cut = {
@@ -19863,22 +19918,25 @@ static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
-   the list, but keep their cells: of a cell, n is now pieces. */
-static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+/* The pieces of a stream's first n documents, in their order; returns how many. A cell of which
+   all documents are laid out leaves the list, and is kept until all its tokens are given. `from` of
+   a cell: tokens that are laid out. */
+static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found_stream *x = &k->x.found.streams[i];
     uint32_t pieces = 0;
     for (*hash = 0; n > 0; n--) {
         uint32_t c = x->head;
         dlpi_found_cell *u = &k->x.found.use[c];
-        uint64_t at = 0, tokens = u->n;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
-        for (u->n = 0; at < tokens; u->n++) {
-            uint64_t left = tokens - at;
+        const uint64_t end = dlpi_pack_find(p, c, u->from).end;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), end - u->from);
+        while (u->from < end) {
+            uint64_t left = end - u->from;
             uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
-            at += piece;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)u->from, piece};
+            u->from += piece;
         }
+        if (end < u->n) continue;
         x->head = u->next;
         if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
         if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -19957,11 +20015,12 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
     for (uint32_t j = 0; j < row->n; j++) {
-        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        if (++u->taken < u->n) continue;
+        const dlpi_pack_segment *piece = &dlpi_fit_pieces_of(k, i)[row->first + j];
+        dlpi_found_cell *u = &k->x.found.use[piece->cell];
+        u->taken += piece->tokens;
+        if (u->taken < u->n) continue;
         k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, c, false);
+        dlpi_found_unlist(&k->x.found, piece->cell, false);
     }
 }
 
@@ -19979,9 +20038,10 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is after it. */
-static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
-                            uint64_t check) {
+/* Append n rows as they were laid out; each is told where the stream is after it: behind `begin`,
+   where the window begins, or at `end`. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
+                            const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_item *items = k->fit_items;
     for (uint32_t row = 0; row < n; row++) {
@@ -19990,8 +20050,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
+        to->after = (dlpi_cursor){begin->ordinal, begin->used, row + 1, check};
+        if (row + 1 == n) to->after = *end;
     }
 }
 
@@ -20006,28 +20066,35 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "the window of %s %" PRIu64 " is not what it was when the state was "
                         "saved, with %" PRIu64 " of its rows given: its documents, or their "
                         "lengths, are others",
-                        dlpi_input_at(p, c)->index, at->place);
+                        p->source->input, dlpi_input_at(p, c)->index, at->place);
         return 0;
     }
     for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
     return rows - (uint32_t)at->place;
 }
 
+/* The place behind what is laid out of cell c: its ordinal, and the documents laid out. */
+static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
+    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
+                         0, 0};
+}
+
 /* The next n documents of stream i are a window: the rows that so become known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
-    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
-    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    const dlpi_cursor begin = dlpi_fit_cursor(p, k->x.found.streams[i].head);
+    uint64_t hash;
+    uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
+    const dlpi_cursor end = dlpi_fit_cursor(p, k->fit_items[pieces - 1].at.cell);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
     dlpi_fit_compact(k, i);
-    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;
     if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
     x->begun = true;
@@ -20042,12 +20109,22 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* A document that a cursor stands after is given; of others the window tells. */
-static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+/* The documents that a cursor stands after are given; of others the window tells. An input that has
+   fewer is not what it was: more tokens than it has are given. */
+static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    if (k->ends == 0 || used == 0) return used ? n : 0;
+    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+}
 
-static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    DLPI_UNUSED(c);
-    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t *documents = &k->fit_streams[i].documents;
+    if (k->ends == 0)
+        ++*documents;
+    else
+        *documents += dlpi_pack_ends_of(p, k, c)->n - dlpi_fit_cursor(p, c).used;
     return 0;
 }
 
@@ -20095,10 +20172,10 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* What follows for so many rows that must be known. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
-    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
-    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    const uint64_t t = k->d.tokens;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (k->longest + t - 1) / t : 1;
     k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
-    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.used_bits = dlpi_bits_of(k->most_documents);
     k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
     k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
     k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
@@ -23486,7 +23563,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
-        dlpi_found_shuffled(q) || all == 0)
+        q->rule != NULL || dlpi_found_shuffled(q) || all == 0) /* a rule takes cells of an input */
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -24144,20 +24221,36 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .agree_user = d->agree_user};
     q->least_items = 1;
     q->plan.streams = d->streams ? d->streams : 1;
+    k->most_documents = 1;
+    k->x.n_levels = 1;
     return dlpi_found_take_ends(p, st);
 }
 
 /* ---- fields ---- */
 
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input.fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
+/* The fields of documents: those of the last expand that has its own, or of fetch. Returns how many
+   there are. node: whose fields they are. */
+static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
+                                const char **node) {
+    const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
+    uint32_t n = x->input.n_fields;
+    *f = x->input.fields;
+    *node = p->fetch->name;
+    for (uint32_t i = 1; i < x->n_levels; i++)
+        if (x->level[i].n > 0) {
+            *f = st->fields + x->level[i].first;
+            *node = x->level[i - 1].name;
+            n = x->level[i].n;
+        }
+    return n;
+}
+
+static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 after pack", n);
+    for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
-            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+            return dlpi_bad_field(p, node, i, f[i].name, "shape",
                                   "after pack each field is ragged, and has the shape[0] of the "
                                   "first one, the longest document, below 2^31");
     return DLP_OK;
@@ -24169,17 +24262,27 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
+    const dlp_field *from;
+    const char *node;
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
     int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    if (rc != DLP_OK) return rc;
+    n = dlpi_pack_input(p, st, &from, &node);
+    if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
+    k->n = n;
+    k->longest = (uint64_t)from[0].shape[0];
+    k->x.found.most_items = k->x.found.plan.most = dlpi_times(k->most_documents, k->longest);
+    if (k->x.found.most_items > UINT64_C(1) << 31)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
+                           "an input has up to %" PRIu64 " documents of %" PRIu64
+                           " tokens, 2^31 tokens at most; let inputs, or shape[0], be smaller",
+                           k->most_documents, k->longest);
     for (uint32_t i = 0; i < n; i++) {
-        k->fields[i] = k->x.input.fields[i];
+        k->fields[i] = from[i];
         k->fields[i].shape[0] = t;
         k->fields[i].max_per_batch = 0;
     }
@@ -24208,19 +24311,38 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
 }
 
+/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
+    dlpi_expand *x = &k->x;
+    dlpi_found *q = &x->found;
+    int rc;
+    q->most_run = 1;
+    if (k->by == NULL) {
+        rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
+        if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
+        q->d.max_part_bytes = x->level->bytes;
+        dlpi_arrived_place(x);
+        return rc;
+    }
+    q->most_items = k->most_documents;
+    rc = k->by->bytes(p, st, x, st->fields);
+    q->most_items = q->plan.most;
+    k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
+    q->d.max_part_bytes =
+        dlpi_sum(k->ends, sizeof(dlpi_pack_ends) + dlpi_times(k->most_documents, 4));
+    return rc;
+}
+
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
-    if (rc != DLP_OK) return rc;
-    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
-    for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
-    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
+    int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->level->bytes;
-    x->found.most_run = 1;
-    dlpi_arrived_place(x);
+    if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
 }
 
@@ -24261,13 +24383,16 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
-                             int32_t *places) {
+static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_pack_row *row,
+                             int32_t *bounds, int32_t *places) {
     uint32_t at = 0;
     bounds[0] = 0;
     for (uint32_t i = 0; i < k->most; i++) {
-        uint32_t n = i < row->n ? row->at[i].tokens : 0;
-        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
+        const dlpi_pack_segment *g = &row->at[i];
+        uint32_t n = i < row->n ? g->tokens : 0;
+        int32_t from = 0;
+        if (n > 0 && k->d.positions)
+            from = (int32_t)(g->first - dlpi_pack_find(p, g->cell, g->first).first);
         for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
         at += n;
         bounds[i + 1] = (int32_t)at;
@@ -24280,22 +24405,65 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
     const dlpi_pack_row *row = e->row;
-    for (uint32_t f = 0; f < k->n; f++) {
-        uint8_t *to = it->data[f];
-        for (uint32_t i = 0; i < row->n; i++) {
-            const dlpi_pack_segment *g = &row->at[i];
-            uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
-                   (size_t)bytes);
-            to += bytes;
-        }
-        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
+    const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < row->n; i++) {
+        const dlpi_pack_segment *g = &row->at[i];
+        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
+        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
+        for (uint32_t f = 0; f < k->n; f++)
+            memcpy((uint8_t *)it->data[f] + at * k->unit[f],
+                   item + l->at[f] + (g->first - from.first) * k->unit[f],
+                   (size_t)(g->tokens * k->unit[f]));
+        at += g->tokens;
     }
-    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
+    for (uint32_t f = 0; f < k->n; f++)
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
+    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
 /* ---- a document is read ---- */
+
+/* Check a document's lengths. Returns 0; DLP_SKIP: it has no tokens, or too many; or a failure. */
+static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
+    const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
+    const bool longer = lengths[0] > k->d.tokens;
+    for (uint32_t f = 1; f < k->n; f++)
+        if (lengths[f] != lengths[0])
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                            fs->at[f].name, lengths[f], fs->at[0].name, lengths[0]);
+    if (longer && k->d.longer == DLP_PACK_LONGER_ERROR)
+        return dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                        lengths[0], k->d.tokens);
+    return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
+}
+
+/* The last step of a document in a cell that has several. */
+static int dlpi_pack_step(void *user, dlp_item *it) {
+    return dlpi_pack_length(it->call->w, user, it->length);
+}
+
+/* Make the documents of an input, and note where each ends. */
+static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
+    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    const int rc = k->by->load(w, &k->x, c, dlpi_input_bytes(w->p, c));
+    uint64_t tokens = 0;
+    if (rc != 0) return rc;
+    to->n = (uint32_t)cell->items;
+    for (uint32_t i = 0; i < to->n; i++) {
+        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        to->end[i] = (uint32_t)tokens;
+    }
+    cell->items = tokens;
+    cell->bytes = tokens * k->unit[0];
+    return 0;
+}
 
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
@@ -24306,18 +24474,10 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
-    for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (lengths[f] != lengths[0])
-            rc = dlpi_say(
-                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
+    if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
-    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
-        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
@@ -24327,9 +24487,14 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
 
 static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_pack *k = dlpi_pack_of(p);
-    const uint64_t words[] = {
-        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
-        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
+    const uint64_t words[] = {k->d.tokens,
+                              (uint64_t)k->d.rule,
+                              k->d.overlap,
+                              k->most,
+                              k->d.window,
+                              (uint64_t)k->d.longer,
+                              (uint64_t)k->d.positions,
+                              k->x.found.d.manifest_id};
     s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
 }
@@ -24344,32 +24509,50 @@ static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage)
     return true;
 }
 
+#define DLPI_PACK_SOURCE \
+    .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
+
 static const dlpi_source_ops dlpi_pack_source = {
-    .sizes = dlpi_pack_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_pack_slot_bytes,
-    .row_bytes = sizeof(dlpi_pack_extra),
-    .row = dlpi_pack_row_extra,
-    .config = dlpi_pack_config,
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
+    DLPI_PACK_SOURCE,
     .input = "document",
     .load = dlpi_pack_load,
 };
 
-static const dlpi_stage_ops dlpi_pack_ops = {
-    .kind = DLP_STAGE_PACK,
-    .expands = 1,
-    DLPI_OPS_OF_INPUTS,
-    .seen = dlpi_pack_seen,
-    .words = {.items = "tokens", .windows = "documents"},
-    .self_bytes = sizeof(dlpi_pack),
-    .check = dlpi_pack_check,
-    .layout = dlpi_found_layout,
-    .private_words = "document tables",
-    .blocks = dlpi_pack_blocks,
-    .live = dlpi_pack_live,
-    .source = &dlpi_pack_source,
+/* Behind a load or an expand. */
+static const dlpi_source_ops dlpi_pack_made_source = {
+    DLPI_PACK_SOURCE,
+    .input = "input",
+    .load = dlpi_pack_load_made,
 };
+
+#define DLPI_PACK_OPS \
+    .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_INPUTS, .seen = dlpi_pack_seen, \
+    .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
+    .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
+    .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
+
+static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
+static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
+
+/* An input has several documents, which `by` makes as the levels of the stage say. */
+static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_ops *by) {
+    dlpi_pack *k = st->self;
+    dlpi_level *l = &k->x.level[k->x.n_levels - 1];
+    dlpi_step *step = &l->steps[l->n_steps];
+    if (l->n_steps == DLPI_STEPS)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "node \"%s\" stands behind eight filters and maps; leave one out",
+                           st->name);
+    l->n_steps++;
+    *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
+    dlpi_copy_text(step->name, sizeof step->name, st->name);
+    st->ops = &dlpi_pack_made_ops;
+    k->by = by;
+    k->most_documents = k->x.found.most_items;
+    return DLP_OK;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
@@ -36345,7 +36528,8 @@ typedef struct dlpi_makers {
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
     struct dlpi_arrivals *reader;        /* of the push */
-    const dlp_node *maker;               /* the last expand, or a pack; NULL: filters alone */
+    const dlp_node *maker;               /* the last expand; NULL: none */
+    const dlp_node *pack;                /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -36494,19 +36678,19 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
+    if (m->pack != NULL)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
-    if (m->maker != NULL)
-        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
-    if (m->load != NULL)
-        return dlpi_node_bad(t, node, "packs items of a part; make the documents in fetch");
-    m->maker = node;
+    m->pack = node;
     dlpi_makers_id(m, node->pack.id);
+    if (m->maker != NULL && m->maker->expand.shuffle_items)
+        return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
+                        "0 before a pack, which takes documents in their order",
+                        m->maker->expand.shuffle_items);
     return DLP_OK;
 }
 
@@ -36637,10 +36821,16 @@ static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, c
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
         if (m->rows[i].verb == DLP_FILTER) return &m->rows[i];
     return m->rows;
+}
+
+/* True if an input may have several items. */
+static inline bool dlpi_makers_made(const dlpi_makers *m) {
+    return m->load != NULL || m->maker != NULL;
 }
 
 /* The stage that makes items. */
@@ -36681,7 +36871,7 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
         most = dlpi_times(most, m->level[i].maker.max_out);
-    if (most > UINT64_C(1) << 31)
+    if (m->maker != NULL && most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
                            "max_out, times those of the rows above, is %" PRIu64
                            " items of one input, must be at most 2^31; let inputs be smaller",
@@ -36707,14 +36897,18 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
 
 /* Give the stage its levels, and a copy of their fields. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    static const dlpi_branch_ops by = {.bytes = dlpi_expand_bytes,
+                                       .load = dlpi_expand_load_by};
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
+    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
+    if (rc == DLP_OK && m->pack != NULL)
+        rc = dlpi_pack_take_makers(t->p, st, &by);
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 

@@ -391,7 +391,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         items = 1;
     }
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
+    if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -455,7 +455,7 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
         return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
     dlpi_found_learned(p, q, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);

@@ -75,10 +75,10 @@ struct dlpi_arrivals;
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
+                     input that a cursor names: how many of its n items are given; NULL: used */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
+                                                                 now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
