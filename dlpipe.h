@@ -2981,6 +2981,15 @@ typedef struct dlp_node_window {
                      fullest row with room for it (of equal ones, the first), or begins a row.
                      Pieces of T tokens of a longer document count as documents
 
+   Behind a load or an expand (>>graph) an input has several documents, and filters may leave some
+   of them out. Their order is that of the inputs, and in an input that in which they are made. The
+   cell of an input has room for as many documents as load or expand may make, L tokens each.
+   Documents without tokens are passed over. The workers of the pack are those of the load or
+   expand.
+
+     list -> load -> fetch ------> [filter] -> pack -> batch ...
+             a part  a document    keeps it
+
    So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
    of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
    steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
@@ -3013,8 +3022,9 @@ typedef struct dlp_pack_desc {
     int32_t longer;           /* FIT: DLP_PACK_LONGER_* */
     int32_t positions;        /* 0: in the segment; 1: in the document */
     int32_t uneven;           /* as of >>found */
-    uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
-                                 more for each worker. Fewer than needed is an error of start */
+    uint32_t queue_size;      /* cells, one for each document, or each input of several, at once; 0:
+                                 what is needed, and one more for each worker. Fewer than needed is
+                                 an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
     int64_t steps_per_epoch;  /* as there */
     uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
@@ -3025,6 +3035,9 @@ typedef struct dlp_pack_desc {
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
     int32_t shared_streams;                               /* as of >>found */
+    uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
+                               has any; 0: 1. So many fewer cells are needed. An input that has
+                               fewer fails with DLP_ERR_LENGTH */
 } dlp_pack_desc;
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
@@ -4036,7 +4049,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
-     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
@@ -19727,7 +19740,9 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    of so many documents has a token at least, so S of them from where a row begins on make a row.
    The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less.
+   Documents of an input share its cell. So as many cells are enough, and fewer where an input has
+   min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
@@ -19868,6 +19883,9 @@ static const dlpi_found_rule dlpi_pack_cut = {
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+   Where inputs have several documents each of these may be of another input. But R - 1 rows are of
+   R - 1 windows at most, so they and N - 1 documents more lie in the inputs of R N - 1 documents in
+   a row.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. */
@@ -24190,6 +24208,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
         {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -24219,7 +24238,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .shared_streams = d->shared_streams,
                            .agree = d->agree,
                            .agree_user = d->agree_user};
-    q->least_items = 1;
+    q->least_items = d->min_documents ? d->min_documents : 1;
     q->plan.streams = d->streams ? d->streams : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
@@ -24276,6 +24295,9 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     k->n = n;
     k->longest = (uint64_t)from[0].shape[0];
     k->x.found.most_items = k->x.found.plan.most = dlpi_times(k->most_documents, k->longest);
+    if (k->d.min_documents > k->most_documents)
+        return dlpi_bad(p, st->name, "min_documents", "at most what load or expand may make",
+                        k->d.min_documents);
     if (k->x.found.most_items > UINT64_C(1) << 31)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
                            "an input has up to %" PRIu64 " documents of %" PRIu64
@@ -24303,12 +24325,23 @@ static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Documents of a stream that hold the rows which must be known. */
+/* So many documents, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_pack_inputs(const dlpi_pack *k, uint64_t documents) {
+    const uint64_t least = k->x.found.least_items;
+    return 1 + (documents - 1 + least - 1) / least;
+}
+
+/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
+   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    uint64_t rows = dlpi_found_look(p, &k->x.found);
-    if (k->d.rule == DLP_PACK_FIT)
-        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
-    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+    const uint64_t rows = dlpi_found_look(p, &k->x.found), n = k->d.window;
+    uint64_t pieces, all;
+    if (k->d.rule == DLP_PACK_CUT)
+        return dlpi_pack_inputs(k, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
+                                                : dlpi_times(rows, k->most));
+    pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
+    all = dlpi_pack_inputs(k, dlpi_times(rows, n));
+    return pieces < all ? pieces : all;
 }
 
 /* What a cell has: a document; or all that is made of an input, and where its documents end. */
@@ -24343,7 +24376,8 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k),
+                            "batch_size, max_segments, window, min_documents");
 }
 
 static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -24460,6 +24494,11 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
         tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
         to->end[i] = (uint32_t)tokens;
     }
+    if (to->n > 0 && to->n < k->x.found.least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "it has %" PRIu32
+                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        to->n, w->st->name, k->x.found.least_items);
     cell->items = tokens;
     cell->bytes = tokens * k->unit[0];
     return 0;

@@ -34,7 +34,7 @@
      DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
-     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch

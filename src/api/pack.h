@@ -32,6 +32,15 @@
                      fullest row with room for it (of equal ones, the first), or begins a row.
                      Pieces of T tokens of a longer document count as documents
 
+   Behind a load or an expand (>>graph) an input has several documents, and filters may leave some
+   of them out. Their order is that of the inputs, and in an input that in which they are made. The
+   cell of an input has room for as many documents as load or expand may make, L tokens each.
+   Documents without tokens are passed over. The workers of the pack are those of the load or
+   expand.
+
+     list -> load -> fetch ------> [filter] -> pack -> batch ...
+             a part  a document    keeps it
+
    So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
    of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
    steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
@@ -64,8 +73,9 @@ typedef struct dlp_pack_desc {
     int32_t longer;           /* FIT: DLP_PACK_LONGER_* */
     int32_t positions;        /* 0: in the segment; 1: in the document */
     int32_t uneven;           /* as of >>found */
-    uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
-                                 more for each worker. Fewer than needed is an error of start */
+    uint32_t queue_size;      /* cells, one for each document, or each input of several, at once; 0:
+                                 what is needed, and one more for each worker. Fewer than needed is
+                                 an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
     int64_t steps_per_epoch;  /* as there */
     uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
@@ -76,6 +86,9 @@ typedef struct dlp_pack_desc {
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
     int32_t shared_streams;                               /* as of >>found */
+    uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
+                               has any; 0: 1. So many fewer cells are needed. An input that has
+                               fewer fails with DLP_ERR_LENGTH */
 } dlp_pack_desc;
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash

@@ -12,7 +12,9 @@
    of so many documents has a token at least, so S of them from where a row begins on make a row.
    The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less.
+   Documents of an input share its cell. So as many cells are enough, and fewer where an input has
+   min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};

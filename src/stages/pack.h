@@ -17,6 +17,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
         {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -46,7 +47,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .shared_streams = d->shared_streams,
                            .agree = d->agree,
                            .agree_user = d->agree_user};
-    q->least_items = 1;
+    q->least_items = d->min_documents ? d->min_documents : 1;
     q->plan.streams = d->streams ? d->streams : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
@@ -103,6 +104,9 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     k->n = n;
     k->longest = (uint64_t)from[0].shape[0];
     k->x.found.most_items = k->x.found.plan.most = dlpi_times(k->most_documents, k->longest);
+    if (k->d.min_documents > k->most_documents)
+        return dlpi_bad(p, st->name, "min_documents", "at most what load or expand may make",
+                        k->d.min_documents);
     if (k->x.found.most_items > UINT64_C(1) << 31)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
                            "an input has up to %" PRIu64 " documents of %" PRIu64
@@ -130,12 +134,23 @@ static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Documents of a stream that hold the rows which must be known. */
+/* So many documents, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_pack_inputs(const dlpi_pack *k, uint64_t documents) {
+    const uint64_t least = k->x.found.least_items;
+    return 1 + (documents - 1 + least - 1) / least;
+}
+
+/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
+   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    uint64_t rows = dlpi_found_look(p, &k->x.found);
-    if (k->d.rule == DLP_PACK_FIT)
-        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
-    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+    const uint64_t rows = dlpi_found_look(p, &k->x.found), n = k->d.window;
+    uint64_t pieces, all;
+    if (k->d.rule == DLP_PACK_CUT)
+        return dlpi_pack_inputs(k, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
+                                                : dlpi_times(rows, k->most));
+    pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
+    all = dlpi_pack_inputs(k, dlpi_times(rows, n));
+    return pieces < all ? pieces : all;
 }
 
 /* What a cell has: a document; or all that is made of an input, and where its documents end. */
@@ -170,7 +185,8 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k),
+                            "batch_size, max_segments, window, min_documents");
 }
 
 static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -287,6 +303,11 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
         tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
         to->end[i] = (uint32_t)tokens;
     }
+    if (to->n > 0 && to->n < k->x.found.least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "it has %" PRIu32
+                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        to->n, w->st->name, k->x.found.least_items);
     cell->items = tokens;
     cell->bytes = tokens * k->unit[0];
     return 0;

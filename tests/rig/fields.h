@@ -274,6 +274,7 @@ static const field_row rows_[] = {
     VALUE(dlp_pack_desc, agree, other_agree),
     WITH(dlp_pack_desc, agree_user, USER),
     VALUE(dlp_pack_desc, shared_streams, 1),
+    VALUE(dlp_pack_desc, min_documents, 2),
 
     VALUE(dlp_loader_desc, batch_size, 6),
     VALUE(dlp_loader_desc, num_workers, 3),
