@@ -7055,12 +7055,16 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
    and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
-   of a phase (1), and the bits of ordinal and of used in each list (1 each). ---- */
+   of a phase (1), and the bits of ordinal and of used in each list (1 each). Where items are made
+   of joined rows the byte is DLPI_CURSORS_JOINED. A path is then where the stream stood before the
+   row, and how much of the row is used; after the bits of a phase come those of used (1) and, or 0,
+   of a place in a window (1). ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
 #define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
-#define DLPI_BRANCHES 8u         /* lists that are joined, at most */
+#define DLPI_CURSORS_JOINED 0x7eu
+#define DLPI_BRANCHES 8u /* lists that are joined, at most */
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -7095,7 +7099,7 @@ typedef struct dlpi_cursors {
 } dlpi_cursors;
 
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
-    if (c->lists > 0) return 7 + 2 * c->lists;
+    if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
@@ -7127,9 +7131,11 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
     if (c->lists > 0) {
-        dlpi_bits_put(at, &bit, 8, DLPI_CURSORS_PATHS);
+        dlpi_bits_put(at, &bit, 8, c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS);
         dlpi_bits_put(at, &bit, 8, c->lists);
         dlpi_bits_put(at, &bit, 8, c->phase_bits);
+        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->used_bits);
+        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->place_bits);
         memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
         return;
     }
@@ -7141,10 +7147,15 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
 /* The rest of what stands before paths, from that bit on. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
+    const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
     c->ordinal_bits = 0;
+    c->used_bits = joined;
     c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
     if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
     c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined) c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined) c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined && (c->used_bits - 1u >= 64 || c->place_bits > 64)) return false;
     memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
     for (uint32_t b = 0; b < c->lists; b++)
         if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
@@ -7159,7 +7170,8 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits == DLPI_CURSORS_PATHS) return dlpi_cursors_read_paths(c, at, bit, bytes);
+    if (c->ordinal_bits == DLPI_CURSORS_PATHS || c->ordinal_bits == DLPI_CURSORS_JOINED)
+        return dlpi_cursors_read_paths(c, at, bit, bytes);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
     if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
         c->ordinal_bits -= DLPI_CURSORS_PLACES;
@@ -7195,6 +7207,7 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
 typedef struct dlpi_path {
     dlpi_cursor list[DLPI_BRANCHES];
     uint64_t phase;
+    dlpi_cursor row; /* of items made of the row: used, and place and check of a window */
 } dlpi_path;
 
 static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
@@ -7204,6 +7217,10 @@ static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const 
         dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
     }
     dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
+    dlpi_bits_put(at, &bit, c->used_bits, x->row.used);
+    if (c->place_bits == 0) return;
+    dlpi_bits_put(at, &bit, c->place_bits, x->row.place);
+    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->row.check);
 }
 
 static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
@@ -7214,6 +7231,10 @@ static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i,
         x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
     }
     x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
+    x->row.used = dlpi_bits_take(at, &bit, c->used_bits);
+    if (c->place_bits == 0) return;
+    x->row.place = dlpi_bits_take(at, &bit, c->place_bits);
+    x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
 }
 
 /* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
@@ -17344,13 +17365,30 @@ typedef struct dlpi_found_rule {
                  bool set);
 } dlpi_found_rule;
 
+/* How inputs come that are the rows of branches, joined (inputs/joined.h). Of list q: */
+typedef struct dlpi_found_joins {
+    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
+    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
+    void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                 bool set);
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+} dlpi_found_joins;
+
 typedef struct dlpi_found {
     dlp_part_desc d;
-    const dlpi_found_rule *rule; /* NULL: a row is an item */
-    struct dlpi_found *all;      /* the source: itself, or of what this is a branch */
-    struct dlpi_found *next;     /* of a source with branches: the first; of these: the next */
-    const char *name;            /* of a branch, for errors; NULL: the stage's */
-    uint64_t column;             /* of a branch: its rows among those of a slot */
+    const dlpi_found_rule *rule;   /* NULL: a row is an item */
+    const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
+    struct dlpi_joined *joined;
+    struct dlpi_found *all;  /* the source: itself, or of what this is a branch */
+    struct dlpi_found *next; /* of a source with branches: the first; of these: the next */
+    const char *name;        /* of a branch, for errors; NULL: the stage's */
+    uint64_t column;         /* of a branch: its rows among those of a slot */
     bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
                    out, and the rows behind it stay the same */
     uint64_t most_items, least_items; /* of an input that has any */
@@ -17358,7 +17396,7 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
     uint32_t each;  /* rows of a stream in a batch */
@@ -17416,15 +17454,23 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_unlist(q, c, false);
 }
 
+/* A stream is at this place, which is in cell c. */
+static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                     dlpi_cursor at) {
+    x->at = at;
+    if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
+}
+
 /* Items of the first cell of a stream are used: the stream is after the last of them. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
-    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
     if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
 }
 
 /* The list whose item the next row of stream i lacks, once all known rows are given. */
 static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
+    if (q->joins != NULL) return q->joins->lacks(q, i);
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
@@ -17432,6 +17478,7 @@ static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i
    each once, but where it begins elsewhere: after a seek, or in another epoch. */
 static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
+    if (q->joins != NULL) return; /* rows have no passes of their own */
     if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
         const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
         x->pass_left = n - ordinal % n;
@@ -17465,6 +17512,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         }
         if (q->rule) q->rule->begin(q, i);
     }
+    if (q->joins != NULL) q->joins->begin(q);
 }
 
 /* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
@@ -18012,13 +18060,17 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
+    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+        if (q->joins != NULL) q->joins->learned(q, c);
+        return DLP_OK;
+    }
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
+    if (q->joins != NULL) q->joins->learned(q, c);
     dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
@@ -18149,6 +18201,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
+        if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
@@ -18160,6 +18213,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
         if (dlpi_found_learn_list(p, b) != DLP_OK) return q->rc;
+    if (q->joins != NULL) q->joins->known(p, q);
     return dlpi_found_learn_list(p, q);
 }
 
@@ -18268,8 +18322,9 @@ static void dlpi_found_now(dlp_pipe *p) {
 
 /* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
-    const uint32_t i = dlpi_found_poorest(p, q);
+    const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
+    if (q->joins != NULL) return q->joins->ask(p, q);
     if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
     if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
     dlpi_found_issue(p, q, i, c);
@@ -18515,7 +18570,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
-        if (q->rule && q->rule->put)
+        if (q->joins != NULL)
+            q->joins->put(q, state->at, i);
+        else if (q->rule && q->rule->put)
             q->rule->put(q, state->at, i);
         else
             dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
@@ -18692,6 +18749,12 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
+/* What reads paths; NULL: a stream has a cursor. */
+static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
+                                                            const uint8_t *, uint32_t, bool) {
+    return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
+}
+
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
@@ -18704,8 +18767,8 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
         dlpi_cursor x;
-        if (q->rule && q->rule->take) {
-            if (!q->rule->take(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
+        if (dlpi_found_takes(q) != NULL) {
+            if (!dlpi_found_takes(q)(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
             continue;
         }
         x = dlpi_cursor_take(&c, s->sampler, i);
@@ -18740,13 +18803,13 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
                                    " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
                                    "rank does, and dlp_state_merge joins them",
                                    s, c.first, c.first + c.n - 1);
-        if (q->rule && q->rule->take) {
-            q->rule->take(q, &c, to->sampler, s - c.first, true);
+        q->streams[i].given = to->batch * q->each;
+        if (dlpi_found_takes(q) != NULL) {
+            dlpi_found_takes(q)(q, &c, to->sampler, s - c.first, true);
             continue;
         }
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
 }
@@ -18981,12 +19044,15 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
-/* Place the records that arrive in a cell behind all else that it has. */
+/* Place the records that arrive in a cell behind all else that it has; or where the items lie that
+   are its row. */
 static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
-    if (q->arrivals == NULL) return;
+    if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->level->bytes));
+    q->d.max_part_bytes =
+        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
+                                                 : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Record k of cell c. */
@@ -19148,7 +19214,10 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
     } else {
         dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
         in->n_fields = x->n_fetched;
-        if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+        if (x->found.joins != NULL)
+            rc = x->found.joins->fetch(w, c, in);
+        else if (x->input.fetch != NULL)
+            rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
@@ -19501,18 +19570,22 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     return all - rows;
 }
 
-static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+/* Rows of stream i that became known. */
+static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     dlpi_branches_stream *x = &j->streams[i];
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t more = 0;
-    DLPI_UNUSED(out);
     if (j->period == 0) return dlpi_branches_zipped(j, i);
     for (;; more++) {
         const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
         if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
         x->drawn[b]++;
     }
+}
+
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
+    DLPI_UNUSED(out);
+    return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
 /* The next row of stream i is drawn: from which branch on, and up to which one. */
@@ -19571,24 +19644,28 @@ static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
+/* True if stream s can be at that place. set: it goes on from there, and is the i-th of this rank.
+ */
+static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
+                             bool set) {
+    if (j->period > 0 && path->phase >= j->period) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        dlpi_found *f = &j->at[b].x.found;
+        if (!dlpi_branch_may(f, s, &path->list[b])) return false;
+        if (!set) continue;
+        f->streams[i].at = path->list[b];
+        f->streams[i].next = path->list[b].ordinal;
+    }
+    if (set) j->streams[i].phase = path->phase;
+    return true;
+}
+
 static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                                bool set) {
-    dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = c->first + (uint64_t)i;
     dlpi_path path;
     dlpi_path_take(c, at, i, &path);
-    if (j->period > 0 && path.phase >= j->period) return false;
-    for (uint32_t b = 0; b < j->n; b++) {
-        dlpi_found *f = &j->at[b].x.found;
-        dlpi_found_stream *x;
-        if (!dlpi_branch_may(f, s, &path.list[b])) return false;
-        if (!set) continue;
-        x = &f->streams[s - q->cursors.first];
-        x->at = path.list[b];
-        x->next = x->at.ordinal;
-    }
-    if (set) j->streams[s - q->cursors.first].phase = path.phase;
-    return true;
+    return dlpi_branches_go(dlpi_branches_of(q), s, (uint32_t)(s - q->cursors.first), &path, set);
 }
 
 static const dlpi_found_rule dlpi_branches_rule = {
@@ -19600,6 +19677,275 @@ static const dlpi_found_rule dlpi_branches_rule = {
     .put = dlpi_branches_put,
     .take = dlpi_branches_take,
 };
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-joined     ITEMS MADE OF THE ROWS OF A ZIP OR MIX
+   A filter, an expand, a window or a pack behind a zip or mix works on rows that are joined of
+   items of branches. The source then has two levels of cells. The branches have lists and cells, as
+   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found. An input of
+   these is one joined row: the scheduler writes into a free cell where the items of the row lie,
+   and a worker copies the items, and makes its own items of them. From there on all is as in
+   >>impl-found.
+
+   A cell of a branch is kept until all cells that need items of it are loaded, or can't be loaded
+   any more. So a death costs nothing: the next worker copies the items again.
+
+   A row is known by the place where its stream stood before it: a cursor in each branch, and the
+   phase of a mix. A hash of the place stands for the ordinal of an input. A state has, for each
+   stream, the place before the last row of which an item is given, and how many of its items are.
+
+   Why it can't stand still. Let a batch wait, and a stream lack an item. If a cell of the stream is
+   not known, workers load it, and wait for nothing. If all are known the stream has fewer than
+   `need` (>>impl-found), and a stream takes more than `need` only while as many are left as all
+   others lack of theirs. So a cell is free, or comes free by itself. Then the stream lacks a joined
+   row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
+   stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
+
+typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >>impl-found */
+    dlpi_path before;             /* its row */
+    dlpi_found_row from[DLPI_BRANCHES];
+    bool holds; /* cells of branches are kept for it */
+} dlpi_joined_cell;
+
+typedef struct dlpi_joined {
+    dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
+    dlpi_joined_cell *cells; /* [n_cells] */
+    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands */
+    uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
+    uint32_t all_cells;
+    bool left; /* cells may hold others and be on no list, or behind one that failed */
+    dlpi_stage_ops ops;
+    dlpi_source_ops source;
+    const dlpi_stage_ops *inner; /* of an expand or pack */
+} dlpi_joined;
+
+/* ---- where streams stand ---- */
+
+static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
+    memset(to, 0, sizeof *to);
+    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
+    to->phase = j->streams[i].phase;
+}
+
+/* What stands for the ordinal of the row behind that place; 0: the first of an epoch. */
+static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
+    uint64_t h = 0, any = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        any |= x->list[b].ordinal | x->list[b].used;
+        h = dlpi_absorb(dlpi_absorb(h, x->list[b].ordinal), x->list[b].used);
+    }
+    return any != 0 ? h | 1 : 0;
+}
+
+static void dlpi_joined_begin(dlpi_found *q) {
+    dlpi_joined *x = q->joined;
+    x->j.found.epoch = q->epoch;
+    x->left = true;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        x->j.found.streams[i].rows = 0;
+        dlpi_branches_begin(&x->j.found, i);
+        x->at[i] = (dlpi_path){.phase = x->j.streams[i].phase};
+    }
+}
+
+static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
+    q->joined->at[i] = q->joined->cells[c].before;
+}
+
+static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+    dlpi_path path = q->joined->at[i];
+    path.row = q->streams[i].at;
+    dlpi_path_put(&q->cursors, at, i, &path);
+}
+
+static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                             bool set) {
+    dlpi_branches *j = &q->joined->j;
+    const uint64_t s = c->first + (uint64_t)i;
+    const uint32_t own = (uint32_t)(s - q->cursors.first);
+    dlpi_path path;
+    dlpi_path_take(c, at, i, &path);
+    if (!dlpi_branches_go(j, s, own, &path, set)) return false;
+    if (path.row.used > q->most_items) return false;
+    if (q->plan.window > 0 &&
+        (path.row.place >= q->plan.window || (path.row.place == 0 && path.row.check != 0)))
+        return false;
+    if (!set) return true;
+    path.row.ordinal = dlpi_joined_key(j, &path);
+    q->streams[own].at = path.row;
+    q->joined->at[own] = path;
+    return true;
+}
+
+/* ---- rows that are known ---- */
+
+static void dlpi_joined_known(dlp_pipe *p, dlpi_found *q) {
+    dlpi_branches *j = &q->joined->j;
+    DLPI_UNUSED(p);
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        j->found.streams[i].rows += dlpi_branches_known(j, i);
+}
+
+/* Stream i ends if it has no joined row more, and the branch that lacks the next item is out. */
+static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
+    const dlpi_found *rows = &q->joined->j.found;
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found *b;
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return;
+    b = dlpi_branches_lacks(rows, i);
+    if (!dlpi_found_out(b, &b->streams[i])) return;
+    x->epoch++;
+    x->next = 0;
+}
+
+static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
+    const dlpi_found *rows = &q->joined->j.found;
+    const dlpi_found_stream *x = &q->streams[i];
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return q;
+    return dlpi_branches_lacks(rows, i);
+}
+
+/* ---- cells of branches that are kept ---- */
+
+static uint32_t dlpi_joined_items(const dlpi_branches *j) { return j->period > 0 ? 1 : j->n; }
+
+/* Cell c is loaded, or never will be: what it has kept is needed no more. */
+static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
+    dlpi_joined *x = q->joined;
+    if (!x->cells[c].holds) return;
+    x->cells[c].holds = false;
+    for (uint32_t k = 0; k < dlpi_joined_items(&x->j); k++) {
+        const uint32_t b = x->cells[c].from[k].cell;
+        if (--x->kept[b] == 0) q->use[b].used = 0;
+    }
+}
+
+static void dlpi_joined_learned(dlpi_found *q, uint32_t c) {
+    if (q->use[c].failed)
+        q->joined->left = true;
+    else
+        dlpi_joined_release(q, c);
+}
+
+/* Release what cells keep that were put off their lists, or that nobody learns since one before
+   them failed. */
+static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
+    dlpi_joined *x = q->joined;
+    if (!x->left) return;
+    x->left = false;
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        uint32_t low;
+        if (!x->cells[c].holds) continue;
+        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        low = dlpi_input_state(p, c);
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
+            dlpi_joined_release(q, c);
+        else
+            x->left = true;
+    }
+}
+
+/* ---- a row is asked for ---- */
+
+/* Take the next item of stream i of a branch: where it lies. *index: of its input. False if the
+   item was left out, and only its place is there. */
+static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_t i,
+                             dlpi_found_row *to, uint64_t *index) {
+    const uint32_t c = f->streams[i].head;
+    dlpi_found_cell *u = &f->use[c];
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint64_t at;
+    bool whole;
+    while (u->from == items[u->input]) {
+        u->input++;
+        u->from = 0;
+    }
+    at = dlpi_found_shuffled(f) ? dlp_permutation_at(&f->items[c], u->taken) : u->from;
+    *to = (dlpi_found_row){c, (uint32_t)(u->input * f->most_items + at)};
+    *index = dlpi_input_indices(dlpi_input_at(p, c))[u->input];
+    whole = (u->lost >> u->input & 1) == 0;
+    x->kept[c]++;
+    u->used = UINT64_MAX;
+    dlpi_found_pass_item(p, f, &f->streams[i]);
+    return whole;
+}
+
+/* Draw the next joined row of stream i for cell c. *index: that of its first branch. Returns false
+   if an item of it was left out. */
+static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint64_t *index) {
+    dlpi_joined *x = q->joined;
+    dlpi_joined_cell *to = &x->cells[c];
+    uint32_t end, b;
+    bool whole = true;
+    dlpi_joined_place(&x->j, i, &to->before);
+    b = dlpi_branches_draw(&x->j, i, &end);
+    x->j.found.streams[i].rows--;
+    to->holds = true;
+    for (uint32_t k = 0; b < end; k++, b++) {
+        uint64_t of;
+        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &to->from[k], &of);
+        if (k == 0) *index = of;
+    }
+    if (!whole) dlpi_joined_release(q, c);
+    return whole;
+}
+
+/* Have items made of the next joined row of stream i in cell c. False if none is known that is
+   whole. */
+static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_joined *j = q->joined;
+    const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t index = 0;
+    while (!dlpi_joined_draw(p, q, i, c, &index))
+        if (j->j.found.streams[i].rows == 0) return false;
+    *u = (dlpi_found_cell){.epoch = q->epoch,
+                           .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
+                           .ticket = ++q->ahead.tickets,
+                           .run = 1,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(cell, u->epoch, 1);
+    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
+           dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
+    dlpi_input_indices(cell)[0] = cell->index = index;
+    cell->first = u->ordinal - index; /* random numbers go by the place of the row */
+    dlpi_input_offer(p, c, u->ticket);
+    return true;
+}
+
+/* The stream with the fewest cells of those that have a joined row, and may have a cell: of those
+   that no stream needs; cursors.n: none. */
+static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
+    const dlpi_found_stream *rows = q->joined->j.found.streams;
+    uint64_t needed = 0;
+    uint32_t best = q->cursors.n;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found_stream *x = &q->streams[i];
+        needed += x->cells > q->need ? x->cells : q->need;
+        if (dlpi_found_broken(q, x)) continue;
+        if (rows[i].rows > 0 && (best == q->cursors.n || x->cells < q->streams[best].cells))
+            best = i;
+    }
+    if (best < q->cursors.n && q->streams[best].cells >= q->need && needed >= q->n_cells)
+        return q->cursors.n;
+    return best;
+}
+
+static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
+    uint32_t i, c;
+    dlpi_joined_settle(p, q);
+    i = dlpi_joined_poorest(q);
+    if (i == q->cursors.n || (c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+    if (dlpi_joined_issue(p, q, i, c)) return 1;
+    dlpi_found_append(q, &q->free, &q->free_last, c);
+    return 0;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
@@ -19663,7 +20009,7 @@ typedef struct dlpi_pack {
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
-    uint8_t pad[DLPI_LINE];           /* workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 32];           /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
@@ -19826,7 +20172,7 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
         u->taken += n;
         skip -= n;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
         if (u->taken == u->n) dlpi_found_drop(q, x);
     }
 }
@@ -23581,7 +23927,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
-        q->rule != NULL || dlpi_found_shuffled(q) || all == 0) /* a rule takes cells of an input */
+        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -23958,20 +24304,26 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback: an item of each branch, or of one of them, out of its cell. */
-static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches *j = user;
-    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
+/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
+   and each `next` of these another one. */
+static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
+                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
     const uint32_t items = j->period > 0 ? 1 : j->n;
     for (uint32_t k = 0; k < items; k++) {
-        const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
+        const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_branch_bytes(e->p, b, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_branch_bytes(p, b, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
         j->ops->copy((void *)(uintptr_t)&b->x, &one);
     }
+}
+
+/* The fetch stage's callback. */
+static int dlpi_branches_copy(void *user, dlp_item *it) {
+    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
+    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
     return 0;
 }
 
@@ -24048,11 +24400,12 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint32_t k) {
+/* rows: those that must be known at once. */
+static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
+                             uint64_t rows) {
     dlpi_branch *b = &j->at[k];
     dlpi_expand *x = &b->x;
     dlpi_stage one = *st;
-    uint64_t rows = dlpi_found_look(p, &j->found);
     int rc;
     one.self = x;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
@@ -24076,7 +24429,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const int rc = dlpi_branch_check(p, st, j, k);
+        const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
         f->all = q;
         f->name = j->at[k].name;
@@ -24097,6 +24450,14 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- memory ---- */
 
+/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
+    const dlpi_found *f = &b->x.found;
+    b->at = dlpi_round_up(bytes, dlpi_found_align(f));
+    b->stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
+    return dlpi_sum(b->at, dlpi_times(b->stride, f->n_cells));
+}
+
 /* The cells of each branch are as large as its own inputs and items. */
 static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
@@ -24107,12 +24468,7 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
-    for (uint32_t k = 0; k < j->n; k++) {
-        const dlpi_found *f = &j->at[k].x.found;
-        j->at[k].at = bytes = dlpi_round_up(bytes, dlpi_found_align(f));
-        j->at[k].stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
-        bytes = dlpi_sum(bytes, dlpi_times(j->at[k].stride, f->n_cells));
-    }
+    for (uint32_t k = 0; k < j->n; k++) { bytes = dlpi_branch_place(&j->at[k], bytes); }
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
                    "part cells of all branches", bytes, 1, 4096);
 }
@@ -24134,6 +24490,23 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     return n;
 }
 
+/* All cells of a branch are free. q: the source. */
+static void dlpi_branch_live(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+    const uint32_t end = f->first_cell + f->n_cells;
+    f->use = q->use;
+    f->items = q->items;
+    f->counts = q->counts;
+    f->streams = streams;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
+    f->run = 1;
+    f->waits = f->waits_last = DLPI_FOUND_NONE;
+    f->free = f->first_cell;
+    f->free_last = end - 1;
+    for (uint32_t c = f->first_cell; c < end; c++)
+        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
 static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
@@ -24142,30 +24515,22 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     q->free = q->free_last = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const uint32_t end = f->first_cell + f->n_cells;
-        f->use = q->use;
-        f->items = q->items;
-        f->counts = q->counts;
-        f->streams = q->streams + (size_t)(k + 1) * q->cursors.n;
-        for (uint32_t i = 0; i < q->cursors.n; i++)
-            f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-        f->run = 1;
-        f->waits = f->waits_last = DLPI_FOUND_NONE;
-        f->free = f->first_cell;
-        f->free_last = end - 1;
-        q->use[end - 1].next = DLPI_FOUND_NONE;
+        dlpi_branch_live(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }
 
 /* ---- states ---- */
 
-static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);
     for (uint32_t b = 0; b < j->n; b++)
         s->params = dlpi_found_hash(&j->at[b].x.found.plan,
                                     dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+}
+
+static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
+    dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
 static const dlpi_source_ops dlpi_branches_source = {
@@ -24193,6 +24558,185 @@ static const dlpi_stage_ops dlpi_branches_ops = {
     .live = dlpi_branches_live,
     .source = &dlpi_branches_source,
 };
+
+/* ---- makers behind a zip or mix: the stage of an expand or pack, over branches ---- */
+
+static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const uint8_t *from = dlpi_input_bytes(w->p, c) + x->arrived_at;
+    dlpi_branches_items(w->p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from, 1,
+                        it);
+    return 0;
+}
+
+static const dlpi_found_joins dlpi_joined_joins = {
+    .begin = dlpi_joined_begin,
+    .known = dlpi_joined_known,
+    .out = dlpi_joined_out,
+    .ask = dlpi_joined_ask,
+    .learned = dlpi_joined_learned,
+    .stands = dlpi_joined_stands,
+    .lacks = dlpi_joined_lacks,
+    .put = dlpi_joined_put,
+    .take = dlpi_joined_take,
+    .fetch = dlpi_joined_fetch,
+};
+
+static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
+    return ((const dlpi_found *)st->self)->joined;
+}
+
+/* The first cells are of joined rows, those behind them of branches. */
+static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    const dlpi_branches *j = &q->joined->j;
+    const dlpi_branch *b;
+    if (c < q->n_cells) return q->joined->inner->source->load(w, c);
+    b = dlpi_branch_of_cell(j, c);
+    return j->ops->load(w, &b->x, c, dlpi_branch_bytes(w->p, b, c));
+}
+
+/* Rows of a stream in an epoch of one pass, at most. */
+static uint64_t dlpi_joined_most(const dlpi_branches *j) {
+    uint64_t least = UINT64_MAX, all = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_found *f = &j->at[b].x.found;
+        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        all = dlpi_sum(all, n);
+        if (n < least) least = n;
+    }
+    return j->period > 0 ? all : least;
+}
+
+static int dlpi_joined_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_branches *j = &q->joined->j;
+    const int rc = q->joined->inner->source->sizes(p);
+    if (rc != DLP_OK) return rc;
+    q->cursors.ordinal_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
+        if (q->plan.streams > inputs)
+            return dlpi_refuse(p, DLP_ERR_ARG, j->at[b].name, "streams",
+                               "streams is %" PRIu64 ", must be at most the number of inputs, "
+                               "%" PRIu64,
+                               q->plan.streams, inputs);
+        dlpi_branch_lengths(q, &j->at[b], b, q->cursors.bits[b]);
+    }
+    q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
+    j->found.cursors = q->cursors;
+    j->found.plan.seed = q->plan.seed;
+    j->found.plan.steps = q->plan.steps;
+    return DLP_OK;
+}
+
+static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    dlpi_found *q = st->self, **next = &q->next;
+    uint64_t cells;
+    int rc = x->inner->check(p, st);
+    if (rc != DLP_OK) return rc;
+    cells = q->n_cells;
+    for (uint32_t k = 0; k < x->j.n; k++) {
+        dlpi_found *f = &x->j.at[k].x.found;
+        if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
+        f->all = q;
+        f->name = x->j.at[k].name;
+        f->first_cell = (uint32_t)cells;
+        cells += f->n_cells;
+        if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
+            q->d.max_part_bytes = f->d.max_part_bytes;
+        *next = f;
+        next = &f->next;
+    }
+    x->all_cells = (uint32_t)cells;
+    return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
+                       "65536 cells at most, of all branches and the rows behind them");
+}
+
+static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < x->j.n; k++)
+        if (x->j.at[k].x.found.most_run > most) most = x->j.at[k].x.found.most_run;
+    return most;
+}
+
+/* Cells of rows lie side by side; behind them those of each branch. */
+static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    const dlpi_found *q = st->self;
+    const uint64_t stride =
+        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    uint64_t bytes = dlpi_times(stride, q->n_cells);
+    dlpi_found_counts_layout(p, st);
+    dlpi_inputs_records(p, st, x->all_cells, dlpi_joined_most_run(x));
+    for (uint32_t k = 0; k < x->j.n; k++) bytes = dlpi_branch_place(&x->j.at[k], bytes);
+    if (DLPI_DEBUG) bytes = dlpi_times(dlpi_sum(stride, DLPI_INPUT_GUARD), x->all_cells);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
+                   "part cells of joined rows and branches", dlpi_sum(stride, DLPI_INPUT_GUARD),
+                   (bytes + stride + DLPI_INPUT_GUARD - 1) / (stride + DLPI_INPUT_GUARD), 4096);
+}
+
+static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_joined *x = dlpi_joined_of(st);
+    const dlpi_found *q = st->self;
+    const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
+    const uint64_t streams = q->cursors.n;
+    bool orders = false;
+    int n = x->inner->blocks(p, st, out);
+    for (uint32_t k = 0; k < x->j.n; k++) orders |= dlpi_found_shuffled(&x->j.at[k].x.found);
+    out[0].bytes = dlpi_times(x->all_cells, sizeof *q->use);
+    out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
+    out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.period * sizeof *x->j.schedule};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
+                            dlpi_times(streams, sizeof *x->j.streams)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
+    return n;
+}
+
+static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    dlpi_found *q = st->self;
+    x->inner->live(p, st);
+    memset(q->spread, 0, sizeof *q->spread);
+    x->j.found.streams = q->streams + q->cursors.n;
+    for (uint32_t k = 0; k < x->j.n; k++)
+        dlpi_branch_live(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
+}
+
+static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_joined *x = dlpi_found_of(p)->joined;
+    x->inner->source->config(p, s);
+    dlpi_branches_hash(&x->j, s);
+}
+
+/* The stage of an expand or pack works over branches from here on, which are there. */
+static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
+    dlpi_found *q = st->self;
+    q->joins = &dlpi_joined_joins;
+    q->joined = x;
+    x->inner = st->ops;
+    x->source = *st->ops->source;
+    x->source.sizes = dlpi_joined_sizes;
+    x->source.load = dlpi_joined_load;
+    x->source.config = dlpi_joined_config;
+    x->source.keeps = NULL;
+    x->ops = *st->ops;
+    x->ops.check = dlpi_joined_check;
+    x->ops.layout = dlpi_joined_layout;
+    x->ops.blocks = dlpi_joined_blocks;
+    x->ops.live = dlpi_joined_live;
+    x->ops.source = &x->source;
+    st->ops = &x->ops;
+}
 
 /* ---- the desc ---- */
 
@@ -26591,8 +27135,8 @@ static void dlpi_free_all(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exports.slots);
+    dlpi_blocks_have(p, NULL, false); /* the source, which a stage may keep, says how many bytes */
     dlpi_selves_free(p);
-    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 
@@ -36566,9 +37110,12 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    struct dlpi_arrivals *reader;        /* of the push */
-    const dlp_node *maker;               /* the last expand; NULL: none */
-    const dlp_node *pack;                /* NULL: none */
+    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
+    const dlp_field *joined;
+    uint32_t n_joined;
+    struct dlpi_arrivals *reader; /* of the push */
+    const dlp_node *maker;        /* the last expand; NULL: none */
+    const dlp_node *pack;         /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -36748,6 +37295,11 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    if (m->joins != NULL) {
+        m->input.writes_all_bytes = 1;
+        m->n_fetched = m->n_joined;
+        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+    }
     if (t->nodes->verb != DLP_PUSH) return DLP_OK;
     m->push = t->nodes;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
@@ -37046,6 +37598,97 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     return DLP_OK;
 }
 
+/* ---- filter, expand, window and pack behind a zip or mix ---- */
+
+/* What such a stage keeps: what an expand or a pack does, and behind that the branches. */
+typedef union dlpi_joined_inner {
+    dlpi_expand x;
+    dlpi_pack k;
+} dlpi_joined_inner;
+
+#define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
+
+/* As it is added; then it has the ops of an expand or a pack. */
+static const dlpi_stage_ops dlpi_joined_begins = {
+    .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
+};
+
+typedef struct dlpi_behind { /* rows behind the one that joins */
+    uint32_t n;              /* up to the last maker or window */
+    uint32_t makers;         /* of these, before the window */
+} dlpi_behind;
+
+static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
+    dlpi_behind b = {0, 0};
+    const dlp_node *rows = t->joins + 1;
+    for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
+        const int verb = rows[i].verb;
+        if (verb == DLP_FILTER || verb == DLP_EXPAND || verb == DLP_PACK) b.makers = b.n = i + 1;
+        if (verb == DLP_WINDOW) b.n = i + 1;
+    }
+    return b;
+}
+
+/* Only maps stand between makers. They run in the workers of the branches. */
+static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
+    for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
+        const int verb = node->verb;
+        if (verb != DLP_MAP && verb != DLP_FILTER && verb != DLP_EXPAND && verb != DLP_PACK &&
+            verb != DLP_WINDOW)
+            return dlpi_node_bad(t, node,
+                                 "stands between a zip or mix and makers behind it; write it "
+                                 "behind the last of these");
+        if (verb == DLP_WINDOW && node != t->joins + b->n)
+            return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
+        if (dlpi_workers_given(&node->workers))
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                               "workers is set, and the node runs in the workers of the branches; "
+                               "set it there");
+        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT)
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "pack.rule",
+                "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in "
+                "tables of one list each",
+                t->joins->name);
+    }
+    return DLP_OK;
+}
+
+/* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
+    const dlp_node *node = b->makers > 0 ? NULL : t->joins;
+    dlp_expand_desc d;
+    int rc;
+    m->rows = t->joins + 1;
+    m->n = b->makers;
+    m->n_levels = 1;
+    t->at = (uint32_t)(t->joins - t->nodes) + b->makers;
+    if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
+    m->workers = st->w;
+    m->input.fields = m->fields[0];
+    m->input.n_fields = m->n_fields[0];
+    m->f = (dlp_fetch_desc){.dataset = &m->input};
+    if (node == NULL) node = dlpi_makers_name(m);
+    t->p->node = node->name;
+    if (m->pack != NULL) {
+        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)};
+        dlp_pack_desc k = m->pack->pack;
+        rc = dlpi_node_elsewhere(t, m->pack, &k, DLPI_ROWS(of));
+        k.queue_size = m->capacity;
+        k.id = m->id;
+        st->ops = &dlpi_pack_ops;
+        if (rc == DLP_OK) rc = dlpi_pack_take(t->p, st, &k);
+    } else {
+        dlpi_makers_expand_desc(t, node, m, &d);
+        st->ops = &dlpi_expand_ops;
+        rc = dlpi_expand_take(t->p, st, &d);
+    }
+    return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
+}
+
 /* ---- split: batches that are views of a chunk ---- */
 
 /* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
@@ -37325,7 +37968,10 @@ static int dlpi_branches_from(const dlpi_table *t) {
 
 /* Only rows like these stand behind a zip or mix. */
 static int dlpi_branches_after(const dlpi_table *t) {
-    for (const dlp_node *node = t->joins + 1; node < t->nodes + t->n; node++) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    const int rc = dlpi_behind_check(t, &b);
+    if (rc != DLP_OK) return rc;
+    for (const dlp_node *node = t->joins + 1 + b.n; node < t->nodes + t->n; node++) {
         const int verb = node->verb;
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
@@ -37334,9 +37980,10 @@ static int dlpi_branches_after(const dlpi_table *t) {
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(t, node,
-                                 "stands behind a zip or mix, where map, guard, batch, "
-                                 "transfer and out may; write it in the branch");
+            return dlpi_node_bad(
+                t, node,
+                "stands behind a zip or mix, where map, filter, expand, window, "
+                "pack, guard, batch, transfer and out may; write it in the branch");
     }
     return DLP_OK;
 }
@@ -37391,12 +38038,34 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
     return dlpi_copies_add(t, w, &ds, &f);
 }
 
-/* Add all rows up to this one, which joins them. */
+/* Add what is made of the joined rows. */
+static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
+                                const dlp_workers_desc *w) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_branches *j = &x->j;
+    int rc;
+    if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) return rc;
+    dlpi_joined_wrap(st, x);
+    if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
+    t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
+    t->unknown = true;
+    m.workers = *w;
+    return dlpi_makers_copies(t, &m);
+}
+
+/* Add all rows up to this one, which joins them, and makers behind it. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_branch_ops ops = {
         .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
+    const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;
     dlpi_branches *j;
+    dlpi_joined *x;
     dlpi_stage *st;
     int rc = dlpi_branches_from(t);
     if (rc == DLP_OK) rc = dlpi_branches_after(t);
@@ -37407,8 +38076,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
     t->p->node = node->name;
-    if ((st = dlpi_add(t->p, &dlpi_branches_ops, "branches", NULL)) == NULL) return t->p->err.code;
-    j = st->self;
+    st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
+    if (st == NULL) return t->p->err.code;
+    x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
+    j = behind ? &x->j : st->self;
     j->ops = &ops;
     t->at = 1;
     do {
@@ -37423,8 +38094,9 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->found.plan.streams = j->at[0].x.found.plan.streams;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    if ((rc = dlpi_found_take_ends(t->p, st)) != DLP_OK) return rc;
     if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc == DLP_OK && behind) return dlpi_branches_behind(t, st, x, &w);
+    if (rc == DLP_OK) rc = dlpi_found_take_ends(t->p, st);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;

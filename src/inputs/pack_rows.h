@@ -65,7 +65,7 @@ typedef struct dlpi_pack {
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
-    uint8_t pad[DLPI_LINE];           /* workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 32];           /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */

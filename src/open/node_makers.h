@@ -96,9 +96,12 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    struct dlpi_arrivals *reader;        /* of the push */
-    const dlp_node *maker;               /* the last expand; NULL: none */
-    const dlp_node *pack;                /* NULL: none */
+    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
+    const dlp_field *joined;
+    uint32_t n_joined;
+    struct dlpi_arrivals *reader; /* of the push */
+    const dlp_node *maker;        /* the last expand; NULL: none */
+    const dlp_node *pack;         /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -278,6 +281,11 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    if (m->joins != NULL) {
+        m->input.writes_all_bytes = 1;
+        m->n_fetched = m->n_joined;
+        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+    }
     if (t->nodes->verb != DLP_PUSH) return DLP_OK;
     m->push = t->nodes;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;

@@ -25,20 +25,26 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback: an item of each branch, or of one of them, out of its cell. */
-static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches *j = user;
-    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
+/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
+   and each `next` of these another one. */
+static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
+                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
     const uint32_t items = j->period > 0 ? 1 : j->n;
     for (uint32_t k = 0; k < items; k++) {
-        const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
+        const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_branch_bytes(e->p, b, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_branch_bytes(p, b, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
         j->ops->copy((void *)(uintptr_t)&b->x, &one);
     }
+}
+
+/* The fetch stage's callback. */
+static int dlpi_branches_copy(void *user, dlp_item *it) {
+    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
+    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
     return 0;
 }
 
@@ -115,11 +121,12 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint32_t k) {
+/* rows: those that must be known at once. */
+static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
+                             uint64_t rows) {
     dlpi_branch *b = &j->at[k];
     dlpi_expand *x = &b->x;
     dlpi_stage one = *st;
-    uint64_t rows = dlpi_found_look(p, &j->found);
     int rc;
     one.self = x;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
@@ -143,7 +150,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const int rc = dlpi_branch_check(p, st, j, k);
+        const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
         f->all = q;
         f->name = j->at[k].name;
@@ -164,6 +171,14 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- memory ---- */
 
+/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
+    const dlpi_found *f = &b->x.found;
+    b->at = dlpi_round_up(bytes, dlpi_found_align(f));
+    b->stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
+    return dlpi_sum(b->at, dlpi_times(b->stride, f->n_cells));
+}
+
 /* The cells of each branch are as large as its own inputs and items. */
 static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
@@ -174,12 +189,7 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
-    for (uint32_t k = 0; k < j->n; k++) {
-        const dlpi_found *f = &j->at[k].x.found;
-        j->at[k].at = bytes = dlpi_round_up(bytes, dlpi_found_align(f));
-        j->at[k].stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
-        bytes = dlpi_sum(bytes, dlpi_times(j->at[k].stride, f->n_cells));
-    }
+    for (uint32_t k = 0; k < j->n; k++) { bytes = dlpi_branch_place(&j->at[k], bytes); }
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
                    "part cells of all branches", bytes, 1, 4096);
 }
@@ -201,6 +211,23 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     return n;
 }
 
+/* All cells of a branch are free. q: the source. */
+static void dlpi_branch_live(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+    const uint32_t end = f->first_cell + f->n_cells;
+    f->use = q->use;
+    f->items = q->items;
+    f->counts = q->counts;
+    f->streams = streams;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
+    f->run = 1;
+    f->waits = f->waits_last = DLPI_FOUND_NONE;
+    f->free = f->first_cell;
+    f->free_last = end - 1;
+    for (uint32_t c = f->first_cell; c < end; c++)
+        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
 static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
@@ -209,30 +236,22 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     q->free = q->free_last = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const uint32_t end = f->first_cell + f->n_cells;
-        f->use = q->use;
-        f->items = q->items;
-        f->counts = q->counts;
-        f->streams = q->streams + (size_t)(k + 1) * q->cursors.n;
-        for (uint32_t i = 0; i < q->cursors.n; i++)
-            f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-        f->run = 1;
-        f->waits = f->waits_last = DLPI_FOUND_NONE;
-        f->free = f->first_cell;
-        f->free_last = end - 1;
-        q->use[end - 1].next = DLPI_FOUND_NONE;
+        dlpi_branch_live(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }
 
 /* ---- states ---- */
 
-static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);
     for (uint32_t b = 0; b < j->n; b++)
         s->params = dlpi_found_hash(&j->at[b].x.found.plan,
                                     dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+}
+
+static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
+    dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
 static const dlpi_source_ops dlpi_branches_source = {

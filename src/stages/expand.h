@@ -151,7 +151,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || x->d.queue_size > 0 ||
-        q->rule != NULL || dlpi_found_shuffled(q) || all == 0) /* a rule takes cells of an input */
+        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
