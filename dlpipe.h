@@ -92,13 +92,13 @@
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
    >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
-   >>impl-reads >>impl-branches >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch
-   >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer
-   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
-   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
-   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
-   >>impl-public
+   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
+   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
+   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture
+   >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -2985,7 +2985,7 @@ typedef struct dlp_node_window {
    of them out. Their order is that of the inputs, and in an input that in which they are made. The
    cell of an input has room for as many documents as load or expand may make, L tokens each.
    Documents without tokens are passed over. The workers of the pack are those of the load or
-   expand.
+   expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all branches.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
@@ -4112,7 +4112,11 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
              Data that belong together by index are fields of one fetch, not a zip.
-             Behind a zip or mix stand map, guard, batch, transfer and out.
+             Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
+             filter, expand and pack, with maps between, and a window last. They work on joined rows
+             in the workers of the branches, which copy each row into a cell of its own. A window
+             or pack behind a mix takes the items of all branches, in the order of the mix.
+             DLP_PACK_FIT is refused there.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
              the order nor the states.
@@ -7055,10 +7059,10 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
    and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
-   of a phase (1), and the bits of ordinal and of used in each list (1 each). Where items are made
-   of joined rows the byte is DLPI_CURSORS_JOINED. A path is then where the stream stood before the
-   row, and how much of the row is used; after the bits of a phase come those of used (1) and, or 0,
-   of a place in a window (1). ---- */
+   of a phase (1), and the bits of ordinal and of used in each list (1 each).
+   Where items are made of joined rows the byte is DLPI_CURSORS_JOINED. After the bits of a phase
+   come those of used (1), and of a place in a window (1), or 0. A path is the place before a row.
+   What of the row is used stands behind the path. ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
@@ -17365,7 +17369,7 @@ typedef struct dlpi_found_rule {
                  bool set);
 } dlpi_found_rule;
 
-/* How inputs come that are the rows of branches, joined (inputs/joined.h). Of list q: */
+/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
 typedef struct dlpi_found_joins {
     void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
     void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
@@ -17421,6 +17425,13 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
 
 /* ---- the lists of the streams ---- */
 
@@ -17663,13 +17674,6 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
-
-static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
-                                      sizeof(dlpi_source_state));
-}
 
 /* ---- what the desc may say, and what follows ---- */
 
@@ -19678,26 +19682,104 @@ static const dlpi_found_rule dlpi_branches_rule = {
     .take = dlpi_branches_take,
 };
 
+/* ---- the cells of branches, and what is copied out of them ---- */
+
+/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
+   and each `next` of these another one. */
+static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
+                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
+    const uint32_t items = j->period > 0 ? 1 : j->n;
+    for (uint32_t k = 0; k < items; k++) {
+        const dlpi_found_row *from = row + k * next;
+        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
+        dlp_part part = {.data = dlpi_branch_bytes(p, b, from->cell), .item = from->number};
+        dlp_item one = {.data = it->data + b->first_field,
+                        .length = it->length + b->first_field,
+                        .part = &part};
+        j->ops->copy((void *)(uintptr_t)&b->x, &one);
+    }
+}
+
+/* What of a branch follows from the run. */
+static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
+    dlpi_found *f = &b->x.found;
+    f->plan.batch = q->plan.batch;
+    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.own_first = q->plan.own_first;
+    f->each = q->each;
+    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.ordinal_bits = bits[0];
+    f->cursors.used_bits = bits[1];
+}
+
+/* rows: those that must be known at once. */
+static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
+                             uint64_t rows) {
+    dlpi_branch *b = &j->at[k];
+    dlpi_expand *x = &b->x;
+    dlpi_stage one = *st;
+    int rc;
+    one.self = x;
+    dlpi_copy_text(one.name, sizeof one.name, b->name);
+    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
+    const dlpi_found *f = &b->x.found;
+    b->at = dlpi_round_up(bytes, dlpi_found_align(f));
+    b->stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
+    return dlpi_sum(b->at, dlpi_times(b->stride, f->n_cells));
+}
+
+/* All cells of a branch are free. q: the source. */
+static void dlpi_branch_live(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+    const uint32_t end = f->first_cell + f->n_cells;
+    f->use = q->use;
+    f->items = q->items;
+    f->counts = q->counts;
+    f->streams = streams;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
+    f->run = 1;
+    f->waits = f->waits_last = DLPI_FOUND_NONE;
+    f->free = f->first_cell;
+    f->free_last = end - 1;
+    for (uint32_t c = f->first_cell; c < end; c++)
+        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
+static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
+    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
+    s->params = dlpi_absorb(s->params, j->weights_hash);
+    for (uint32_t b = 0; b < j->n; b++)
+        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
+                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-joined     ITEMS MADE OF THE ROWS OF A ZIP OR MIX
    A filter, an expand, a window or a pack behind a zip or mix works on rows that are joined of
    items of branches. The source then has two levels of cells. The branches have lists and cells, as
-   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found. An input of
-   these is one joined row: the scheduler writes into a free cell where the items of the row lie,
-   and a worker copies the items, and makes its own items of them. From there on all is as in
-   >>impl-found.
+   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found, and an input
+   of the source is one joined row. The scheduler writes into a free cell where the items of the row
+   lie. A worker copies the items, and makes items of the source.
 
-   A cell of a branch is kept until all cells that need items of it are loaded, or can't be loaded
-   any more. So a death costs nothing: the next worker copies the items again.
+   A cell of a branch is kept until no cell that needs items of it is open or loading. So a death
+   costs nothing: the next worker copies the items again.
 
    A row is known by the place where its stream stood before it: a cursor in each branch, and the
-   phase of a mix. A hash of the place stands for the ordinal of an input. A state has, for each
-   stream, the place before the last row of which an item is given, and how many of its items are.
+   phase of a mix. A hash of the place stands for the ordinal of an input. A state has two things
+   of each stream: the place before the last row that is used, and how much of the row is used.
 
    Why it can't stand still. Let a batch wait, and a stream lack an item. If a cell of the stream is
    not known, workers load it, and wait for nothing. If all are known the stream has fewer than
-   `need` (>>impl-found), and a stream takes more than `need` only while as many are left as all
-   others lack of theirs. So a cell is free, or comes free by itself. Then the stream lacks a joined
+   `need` cells, as in >>impl-found. A stream takes more only while as many are left as all others
+   lack of their needs. So a cell is free, or comes free by itself. Then the stream lacks a joined
    row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
    stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
 
@@ -19955,8 +20037,8 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
 
    Behind a load or an expand an input has several documents, which lie in its cell one after the
    other, each in a place of the longest. Tokens are counted through all documents of the cell, and
-   the cell says where each document ends. So a cell is used up by tokens, and the argument of
-   >>impl-found holds: a cell that has tokens left has a document that has. */
+   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
+   left has a document that has, so the argument of >>impl-found holds. */
 
 #define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
@@ -20009,7 +20091,7 @@ typedef struct dlpi_pack {
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
-    uint8_t pad[DLPI_LINE - 32];           /* workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
@@ -20230,8 +20312,7 @@ static const dlpi_found_rule dlpi_pack_cut = {
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
    Where inputs have several documents each of these may be of another input. But R - 1 rows are of
-   R - 1 windows at most, so they and N - 1 documents more lie in the inputs of R N - 1 documents in
-   a row.
+   R - 1 windows at most. So R N documents in a row, and the inputs that they lie in, are enough.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. */
@@ -24304,22 +24385,6 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
-   and each `next` of these another one. */
-static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
-                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
-    const uint32_t items = j->period > 0 ? 1 : j->n;
-    for (uint32_t k = 0; k < items; k++) {
-        const dlpi_found_row *from = row + k * next;
-        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_branch_bytes(p, b, from->cell), .item = from->number};
-        dlp_item one = {.data = it->data + b->first_field,
-                        .length = it->length + b->first_field,
-                        .part = &part};
-        j->ops->copy((void *)(uintptr_t)&b->x, &one);
-    }
-}
-
 /* The fetch stage's callback. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
@@ -24361,20 +24426,6 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
-/* What of a branch follows from the run. */
-static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
-}
-
 static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
@@ -24399,20 +24450,6 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
 }
 
 /* ---- cells ---- */
-
-/* rows: those that must be known at once. */
-static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
-                             uint64_t rows) {
-    dlpi_branch *b = &j->at[k];
-    dlpi_expand *x = &b->x;
-    dlpi_stage one = *st;
-    int rc;
-    one.self = x;
-    dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
-    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
-}
 
 static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
@@ -24450,14 +24487,6 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- memory ---- */
 
-/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
-static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
-    const dlpi_found *f = &b->x.found;
-    b->at = dlpi_round_up(bytes, dlpi_found_align(f));
-    b->stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
-    return dlpi_sum(b->at, dlpi_times(b->stride, f->n_cells));
-}
-
 /* The cells of each branch are as large as its own inputs and items. */
 static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
@@ -24490,23 +24519,6 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     return n;
 }
 
-/* All cells of a branch are free. q: the source. */
-static void dlpi_branch_live(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    const uint32_t end = f->first_cell + f->n_cells;
-    f->use = q->use;
-    f->items = q->items;
-    f->counts = q->counts;
-    f->streams = streams;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-    f->run = 1;
-    f->waits = f->waits_last = DLPI_FOUND_NONE;
-    f->free = f->first_cell;
-    f->free_last = end - 1;
-    for (uint32_t c = f->first_cell; c < end; c++)
-        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
-}
-
 static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
@@ -24520,14 +24532,6 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* ---- states ---- */
-
-static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
-    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
-    s->params = dlpi_absorb(s->params, j->weights_hash);
-    for (uint32_t b = 0; b < j->n; b++)
-        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
-                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
-}
 
 static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);

@@ -97,7 +97,11 @@
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
              Data that belong together by index are fields of one fetch, not a zip.
-             Behind a zip or mix stand map, guard, batch, transfer and out.
+             Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
+             filter, expand and pack, with maps between, and a window last. They work on joined rows
+             in the workers of the branches, which copy each row into a cell of its own. A window
+             or pack behind a mix takes the items of all branches, in the order of the mix.
+             DLP_PACK_FIT is refused there.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
              the order nor the states.

@@ -36,7 +36,7 @@
    of them out. Their order is that of the inputs, and in an input that in which they are made. The
    cell of an input has room for as many documents as load or expand may make, L tokens each.
    Documents without tokens are passed over. The workers of the pack are those of the load or
-   expand.
+   expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all branches.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it

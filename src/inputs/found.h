@@ -51,13 +51,6 @@
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
 
-static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
-                                      sizeof(dlpi_source_state));
-}
-
 /* ---- what the desc may say, and what follows ---- */
 
 /* What descs, of which this is a copy, say of an epoch's end. */

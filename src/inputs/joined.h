@@ -6,22 +6,21 @@
    >>impl-joined     ITEMS MADE OF THE ROWS OF A ZIP OR MIX
    A filter, an expand, a window or a pack behind a zip or mix works on rows that are joined of
    items of branches. The source then has two levels of cells. The branches have lists and cells, as
-   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found. An input of
-   these is one joined row: the scheduler writes into a free cell where the items of the row lie,
-   and a worker copies the items, and makes its own items of them. From there on all is as in
-   >>impl-found.
+   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found, and an input
+   of the source is one joined row. The scheduler writes into a free cell where the items of the row
+   lie. A worker copies the items, and makes items of the source.
 
-   A cell of a branch is kept until all cells that need items of it are loaded, or can't be loaded
-   any more. So a death costs nothing: the next worker copies the items again.
+   A cell of a branch is kept until no cell that needs items of it is open or loading. So a death
+   costs nothing: the next worker copies the items again.
 
    A row is known by the place where its stream stood before it: a cursor in each branch, and the
-   phase of a mix. A hash of the place stands for the ordinal of an input. A state has, for each
-   stream, the place before the last row of which an item is given, and how many of its items are.
+   phase of a mix. A hash of the place stands for the ordinal of an input. A state has two things
+   of each stream: the place before the last row that is used, and how much of the row is used.
 
    Why it can't stand still. Let a batch wait, and a stream lack an item. If a cell of the stream is
    not known, workers load it, and wait for nothing. If all are known the stream has fewer than
-   `need` (>>impl-found), and a stream takes more than `need` only while as many are left as all
-   others lack of theirs. So a cell is free, or comes free by itself. Then the stream lacks a joined
+   `need` cells, as in >>impl-found. A stream takes more only while as many are left as all others
+   lack of their needs. So a cell is free, or comes free by itself. Then the stream lacks a joined
    row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
    stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
 

@@ -92,7 +92,7 @@ typedef struct dlpi_found_rule {
                  bool set);
 } dlpi_found_rule;
 
-/* How inputs come that are the rows of branches, joined (inputs/joined.h). Of list q: */
+/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
 typedef struct dlpi_found_joins {
     void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
     void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
@@ -148,6 +148,13 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
 
 /* ---- the lists of the streams ---- */
 

@@ -13,8 +13,7 @@
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
    Where inputs have several documents each of these may be of another input. But R - 1 rows are of
-   R - 1 windows at most, so they and N - 1 documents more lie in the inputs of R N - 1 documents in
-   a row.
+   R - 1 windows at most. So R N documents in a row, and the inputs that they lie in, are enough.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. */

@@ -11,8 +11,8 @@
 
    Behind a load or an expand an input has several documents, which lie in its cell one after the
    other, each in a place of the longest. Tokens are counted through all documents of the cell, and
-   the cell says where each document ends. So a cell is used up by tokens, and the argument of
-   >>impl-found holds: a cell that has tokens left has a document that has. */
+   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
+   left has a document that has, so the argument of >>impl-found holds. */
 
 #define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
@@ -65,7 +65,7 @@ typedef struct dlpi_pack {
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
-    uint8_t pad[DLPI_LINE - 32];           /* workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */

@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/stages/branches */
 #include "open/node_joined.h"
+#include "stages/branches.h"
 /* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
 
 /* Copy n fields and their names. names: [n] where they go. */

@@ -110,10 +110,10 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
    and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
-   of a phase (1), and the bits of ordinal and of used in each list (1 each). Where items are made
-   of joined rows the byte is DLPI_CURSORS_JOINED. A path is then where the stream stood before the
-   row, and how much of the row is used; after the bits of a phase come those of used (1) and, or 0,
-   of a place in a window (1). ---- */
+   of a phase (1), and the bits of ordinal and of used in each list (1 each).
+   Where items are made of joined rows the byte is DLPI_CURSORS_JOINED. After the bits of a phase
+   come those of used (1), and of a place in a window (1), or 0. A path is the place before a row.
+   What of the row is used stands behind the path. ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u

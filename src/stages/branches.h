@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/branches */
-#include "inputs/branches.h"
+#include "inputs/branch_cells.h"
 /* ---- zip and mix: workers that make the items of all branches, and rows that are copied ---- */
 
 /* ---- work ---- */
@@ -23,22 +23,6 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     dlpi_branches_row *e = extra;
     *e = (dlpi_branches_row){.p = w->p, .row = &dlpi_found_rows_of(w->p, s)[row]};
     it->part = &e->part;
-}
-
-/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
-   and each `next` of these another one. */
-static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
-                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
-    const uint32_t items = j->period > 0 ? 1 : j->n;
-    for (uint32_t k = 0; k < items; k++) {
-        const dlpi_found_row *from = row + k * next;
-        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_branch_bytes(p, b, from->cell), .item = from->number};
-        dlp_item one = {.data = it->data + b->first_field,
-                        .length = it->length + b->first_field,
-                        .part = &part};
-        j->ops->copy((void *)(uintptr_t)&b->x, &one);
-    }
 }
 
 /* The fetch stage's callback. */
@@ -82,20 +66,6 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
-/* What of a branch follows from the run. */
-static void dlpi_branch_lengths(const dlpi_found *q, dlpi_branch *b, uint32_t l, uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
-}
-
 static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
@@ -120,20 +90,6 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
 }
 
 /* ---- cells ---- */
-
-/* rows: those that must be known at once. */
-static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
-                             uint64_t rows) {
-    dlpi_branch *b = &j->at[k];
-    dlpi_expand *x = &b->x;
-    dlpi_stage one = *st;
-    int rc;
-    one.self = x;
-    dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
-    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
-}
 
 static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
@@ -171,14 +127,6 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- memory ---- */
 
-/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
-static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
-    const dlpi_found *f = &b->x.found;
-    b->at = dlpi_round_up(bytes, dlpi_found_align(f));
-    b->stride = dlpi_round_up(f->d.max_part_bytes, dlpi_found_align(f));
-    return dlpi_sum(b->at, dlpi_times(b->stride, f->n_cells));
-}
-
 /* The cells of each branch are as large as its own inputs and items. */
 static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
@@ -211,23 +159,6 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     return n;
 }
 
-/* All cells of a branch are free. q: the source. */
-static void dlpi_branch_live(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    const uint32_t end = f->first_cell + f->n_cells;
-    f->use = q->use;
-    f->items = q->items;
-    f->counts = q->counts;
-    f->streams = streams;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-    f->run = 1;
-    f->waits = f->waits_last = DLPI_FOUND_NONE;
-    f->free = f->first_cell;
-    f->free_last = end - 1;
-    for (uint32_t c = f->first_cell; c < end; c++)
-        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
-}
-
 static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
@@ -241,14 +172,6 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* ---- states ---- */
-
-static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
-    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
-    s->params = dlpi_absorb(s->params, j->weights_hash);
-    for (uint32_t b = 0; b < j->n; b++)
-        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
-                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
-}
 
 static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);

@@ -1,8 +1,8 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/behind */
+#include "inputs/branch_cells.h"
 #include "inputs/joined.h"
-#include "stages/branches.h"
 /* ---- makers behind a zip or mix: the stage of an expand or pack, over branches ---- */
 
 static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
