@@ -92,13 +92,13 @@
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
    >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
-   >>impl-reads >>impl-branches >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch
-   >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer
-   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
-   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
-   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
-   >>impl-public
+   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
+   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
+   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture
+   >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -2959,6 +2959,15 @@ typedef struct dlp_node_window {
                      fullest row with room for it (of equal ones, the first), or begins a row.
                      Pieces of T tokens of a longer document count as documents
 
+   Behind a load or an expand (>>graph) an input has several documents, and filters may leave some
+   of them out. Their order is that of the inputs, and in an input that in which they are made. The
+   cell of an input has room for as many documents as load or expand may make, L tokens each.
+   Documents without tokens are passed over. The workers of the pack are those of the load or
+   expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all branches.
+
+     list -> load -> fetch ------> [filter] -> pack -> batch ...
+             a part  a document    keeps it
+
    So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
    of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
    steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
@@ -2992,6 +3001,9 @@ typedef struct dlp_pack_desc {
     int32_t positions;     /* 0: in the segment; 1: in the document */
     uint64_t id;           /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
+    uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
+                               has any; 0: 1. So many fewer cells are needed. An input that has
+                               fewer fails with DLP_ERR_LENGTH */
 } dlp_pack_desc;
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
@@ -4003,7 +4015,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
-     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
@@ -4072,7 +4084,11 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
              Data that belong together by index are fields of fetches of one branch, not a zip.
-             Behind a zip or mix stand map, guard, batch, transfer and out.
+             Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
+             filter, expand and pack, with maps between, and a window last. They work on joined rows
+             in the workers of the branches, which copy each row into a cell of its own. A window
+             or pack behind a mix takes the items of all branches, in the order of the mix.
+             DLP_PACK_FIT, and branches with workers of their own, are refused there.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
              the order nor the states.
@@ -7015,12 +7031,16 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
    and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
-   of a phase (1), and the bits of ordinal and of used in each list (1 each). ---- */
+   of a phase (1), and the bits of ordinal and of used in each list (1 each).
+   Where items are made of joined rows the byte is DLPI_CURSORS_JOINED. After the bits of a phase
+   come those of used (1), and of a place in a window (1), or 0. A path is the place before a row.
+   What of the row is used stands behind the path. ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
 #define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
-#define DLPI_BRANCHES 8u         /* lists that are joined, at most */
+#define DLPI_CURSORS_JOINED 0x7eu
+#define DLPI_BRANCHES 8u /* lists that are joined, at most */
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -7055,7 +7075,7 @@ typedef struct dlpi_cursors {
 } dlpi_cursors;
 
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
-    if (c->lists > 0) return 7 + 2 * c->lists;
+    if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
@@ -7087,9 +7107,11 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
     if (c->lists > 0) {
-        dlpi_bits_put(at, &bit, 8, DLPI_CURSORS_PATHS);
+        dlpi_bits_put(at, &bit, 8, c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS);
         dlpi_bits_put(at, &bit, 8, c->lists);
         dlpi_bits_put(at, &bit, 8, c->phase_bits);
+        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->used_bits);
+        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->place_bits);
         memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
         return;
     }
@@ -7101,10 +7123,15 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
 /* The rest of what stands before paths, from that bit on. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
+    const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
     c->ordinal_bits = 0;
+    c->used_bits = joined;
     c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
     if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
     c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined) c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined) c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined && (c->used_bits - 1u >= 64 || c->place_bits > 64)) return false;
     memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
     for (uint32_t b = 0; b < c->lists; b++)
         if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
@@ -7119,7 +7146,8 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits == DLPI_CURSORS_PATHS) return dlpi_cursors_read_paths(c, at, bit, bytes);
+    if (c->ordinal_bits == DLPI_CURSORS_PATHS || c->ordinal_bits == DLPI_CURSORS_JOINED)
+        return dlpi_cursors_read_paths(c, at, bit, bytes);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
     if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
         c->ordinal_bits -= DLPI_CURSORS_PLACES;
@@ -7155,6 +7183,7 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
 typedef struct dlpi_path {
     dlpi_cursor list[DLPI_BRANCHES];
     uint64_t phase;
+    dlpi_cursor row; /* of items made of the row: used, and place and check of a window */
 } dlpi_path;
 
 static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
@@ -7164,6 +7193,10 @@ static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const 
         dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
     }
     dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
+    dlpi_bits_put(at, &bit, c->used_bits, x->row.used);
+    if (c->place_bits == 0) return;
+    dlpi_bits_put(at, &bit, c->place_bits, x->row.place);
+    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->row.check);
 }
 
 static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
@@ -7174,6 +7207,10 @@ static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i,
         x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
     }
     x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
+    x->row.used = dlpi_bits_take(at, &bit, c->used_bits);
+    if (c->place_bits == 0) return;
+    x->row.place = dlpi_bits_take(at, &bit, c->place_bits);
+    x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
 }
 
 /* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
@@ -17297,10 +17334,10 @@ struct dlpi_arrivals;
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
+                     input that a cursor names: how many of its n items are given; NULL: used */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
+                                                                 now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
@@ -17320,14 +17357,30 @@ typedef struct dlpi_cells_desc {
     uint32_t queue_size; /* cells; 0: the plan says it */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
+/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
+typedef struct dlpi_found_joins {
+    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
+    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
+    void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                 bool set);
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+} dlpi_found_joins;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
-    const dlpi_found_rule *rule; /* NULL: a row is an item */
-    struct dlpi_found *all;      /* the source: itself, or of what this is a branch */
-    struct dlpi_found *next;     /* of a source with branches: the first; of these: the next */
-    const char *name;            /* of a branch, for errors; NULL: the stage's */
-    uint64_t column;             /* of a branch: its rows among those of a slot */
+    const dlpi_found_rule *rule;   /* NULL: a row is an item */
+    const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
+    struct dlpi_joined *joined;
+    struct dlpi_found *all;  /* the source: itself, or of what this is a branch */
+    struct dlpi_found *next; /* of a source with branches: the first; of these: the next */
+    const char *name;        /* of a branch, for errors; NULL: the stage's */
+    uint64_t column;         /* of a branch: its rows among those of a slot */
     bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
                    out, and the rows behind it stay the same */
     uint64_t most_items, least_items; /* of an input that has any */
@@ -17336,7 +17389,7 @@ typedef struct dlpi_found {
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     bool teams;                       /* of a source: not every worker takes every cell */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
     uint32_t each;  /* rows of a stream in a batch */
@@ -17386,6 +17439,13 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     return p->err.code;
 }
 
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
+
 /* ---- the lists of the streams ---- */
 
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
@@ -17418,15 +17478,23 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_unlist(q, c, false);
 }
 
+/* A stream is at this place, which is in cell c. */
+static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                     dlpi_cursor at) {
+    x->at = at;
+    if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
+}
+
 /* Items of the first cell of a stream are used: the stream is after the last of them. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
-    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
     if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
 }
 
 /* The list whose item the next row of stream i lacks, once all known rows are given. */
 static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
+    if (q->joins != NULL) return q->joins->lacks(q, i);
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
@@ -17434,6 +17502,7 @@ static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i
    each once, but where it begins elsewhere: after a seek, or in another epoch. */
 static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
+    if (q->joins != NULL) return; /* rows have no passes of their own */
     if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
         const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
         x->pass_left = n - ordinal % n;
@@ -17467,6 +17536,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         }
         if (q->rule) q->rule->begin(q, i);
     }
+    if (q->joins != NULL) q->joins->begin(q);
 }
 
 /* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
@@ -17622,13 +17692,6 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
-
-static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
-                                      sizeof(dlpi_source_state));
-}
 
 /* ---- what the desc may say, and what follows ---- */
 
@@ -17947,7 +18010,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         items = 1;
     }
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
+    if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -18003,15 +18066,19 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
+    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+        if (q->joins != NULL) q->joins->learned(q, c);
+        return DLP_OK;
+    }
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
+    if (q->joins != NULL) q->joins->learned(q, c);
     dlpi_found_learned(p, q, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
@@ -18140,6 +18207,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
+        if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
@@ -18151,6 +18219,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
         if (dlpi_found_learn_list(p, b) != DLP_OK) return q->rc;
+    if (q->joins != NULL) q->joins->known(p, q);
     return dlpi_found_learn_list(p, q);
 }
 
@@ -18259,8 +18328,9 @@ static void dlpi_found_now(dlp_pipe *p) {
 
 /* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
-    const uint32_t i = dlpi_found_poorest(p, q);
+    const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
+    if (q->joins != NULL) return q->joins->ask(p, q);
     if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
     if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
     dlpi_found_issue(p, q, i, c);
@@ -18507,7 +18577,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
-        if (q->rule && q->rule->put)
+        if (q->joins != NULL)
+            q->joins->put(q, state->at, i);
+        else if (q->rule && q->rule->put)
             q->rule->put(q, state->at, i);
         else
             dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
@@ -18684,6 +18756,12 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
+/* What reads paths; NULL: a stream has a cursor. */
+static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
+                                                            const uint8_t *, uint32_t, bool) {
+    return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
+}
+
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
@@ -18696,8 +18774,8 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
         dlpi_cursor x;
-        if (q->rule && q->rule->take) {
-            if (!q->rule->take(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
+        if (dlpi_found_takes(q) != NULL) {
+            if (!dlpi_found_takes(q)(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
             continue;
         }
         x = dlpi_cursor_take(&c, s->sampler, i);
@@ -18732,13 +18810,13 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
                                    " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
                                    "rank does, and dlp_state_merge joins them",
                                    s, c.first, c.first + c.n - 1);
-        if (q->rule && q->rule->take) {
-            q->rule->take(q, &c, to->sampler, s - c.first, true);
+        q->streams[i].given = to->batch * q->each;
+        if (dlpi_found_takes(q) != NULL) {
+            dlpi_found_takes(q)(q, &c, to->sampler, s - c.first, true);
             continue;
         }
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
 }
@@ -18872,6 +18950,10 @@ static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand 
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
 /* The items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
@@ -18979,12 +19061,15 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
-/* Place the records that arrive in a cell behind all else that it has. */
+/* Place the records that arrive in a cell behind all else that it has; or where the items lie that
+   are its row. */
 static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
-    if (q->arrivals == NULL) return;
+    if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->level->bytes));
+    q->d.max_part_bytes =
+        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
+                                                 : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Record k of cell c. */
@@ -19147,7 +19232,10 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
     } else {
         dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
         in->n_fields = x->n_fetched;
-        if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+        if (x->found.joins != NULL)
+            rc = x->found.joins->fetch(w, c, in);
+        else if (x->input.fetch != NULL)
+            rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
@@ -19505,18 +19593,22 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     return all - rows;
 }
 
-static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+/* Rows of stream i that became known. */
+static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     dlpi_branches_stream *x = &j->streams[i];
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t more = 0;
-    DLPI_UNUSED(out);
     if (j->period == 0) return dlpi_branches_zipped(j, i);
     for (;; more++) {
         const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
         if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
         x->drawn[b]++;
     }
+}
+
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
+    DLPI_UNUSED(out);
+    return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
 /* The next row of stream i is drawn: from which branch on, and up to which one. */
@@ -19575,24 +19667,28 @@ static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
+/* True if stream s can be at that place. set: it goes on from there, and is the i-th of this rank.
+ */
+static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
+                             bool set) {
+    if (j->period > 0 && path->phase >= j->period) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        dlpi_found *f = &j->at[b].x.found;
+        if (!dlpi_branch_may(f, s, &path->list[b])) return false;
+        if (!set) continue;
+        f->streams[i].at = path->list[b];
+        f->streams[i].next = path->list[b].ordinal;
+    }
+    if (set) j->streams[i].phase = path->phase;
+    return true;
+}
+
 static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                                bool set) {
-    dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = c->first + (uint64_t)i;
     dlpi_path path;
     dlpi_path_take(c, at, i, &path);
-    if (j->period > 0 && path.phase >= j->period) return false;
-    for (uint32_t b = 0; b < j->n; b++) {
-        dlpi_found *f = &j->at[b].x.found;
-        dlpi_found_stream *x;
-        if (!dlpi_branch_may(f, s, &path.list[b])) return false;
-        if (!set) continue;
-        x = &f->streams[s - q->cursors.first];
-        x->at = path.list[b];
-        x->next = x->at.ordinal;
-    }
-    if (set) j->streams[s - q->cursors.first].phase = path.phase;
-    return true;
+    return dlpi_branches_go(dlpi_branches_of(q), s, (uint32_t)(s - q->cursors.first), &path, set);
 }
 
 static const dlpi_found_rule dlpi_branches_rule = {
@@ -19605,11 +19701,391 @@ static const dlpi_found_rule dlpi_branches_rule = {
     .take = dlpi_branches_take,
 };
 
+/* ---- the cells of branches, and what is copied out of them ---- */
+
+/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
+   and each `next` of these another one. */
+static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
+                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
+    const uint32_t items = j->period > 0 ? 1 : j->n;
+    for (uint32_t k = 0; k < items; k++) {
+        const dlpi_found_row *from = row + k * next;
+        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
+        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell),
+                         .item = from->number};
+        dlp_item one = {.data = it->data + b->first_field,
+                        .length = it->length + b->first_field,
+                        .part = &part};
+        j->ops->copy((void *)(uintptr_t)&b->x, &one);
+    }
+}
+
+/* What of a branch follows from the run. */
+static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+                               uint8_t *bits) {
+    dlpi_found *f = &b->x.found;
+    f->plan.batch = q->plan.batch;
+    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.own_first = q->plan.own_first;
+    f->each = q->each;
+    if (f->plan.weights && !dlpi_found_deal(&f->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
+    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.ordinal_bits = bits[0];
+    f->cursors.used_bits = bits[1];
+    return DLP_OK;
+}
+
+/* rows: those that must be known at once. */
+static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
+                             uint64_t rows) {
+    dlpi_branch *b = &j->at[k];
+    dlpi_expand *x = &b->x;
+    dlpi_stage one = *st;
+    int rc;
+    one.self = x;
+    one.w.num_workers = j->at[b->team].n_workers;
+    dlpi_copy_text(one.name, sizeof one.name, b->name);
+    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
+    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
+    dlpi_expand *x = &b->x;
+    x->at = dlpi_round_up(bytes, dlpi_found_align(&x->found));
+    x->stride = dlpi_round_up(x->found.d.max_part_bytes, dlpi_found_align(&x->found));
+    return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
+}
+
+/* All cells of a branch are free. q: the source. */
+static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+    const uint32_t end = f->first_cell + f->n_cells;
+    f->use = q->use;
+    f->items = q->items;
+    f->counts = q->counts;
+    f->streams = streams;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
+    f->run = 1;
+    f->waits = f->waits_last = DLPI_FOUND_NONE;
+    f->free = f->first_cell;
+    f->free_last = end - 1;
+    for (uint32_t c = f->first_cell; c < end; c++)
+        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
+/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
+   of j in the self of its stage. */
+static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
+    const dlpi_branch *b = &j->at[k];
+    const dlpi_found_plan *plan = &b->x.found.plan;
+    const size_t at = base + offsetof(dlpi_branches, at) + k * sizeof *b;
+    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
+    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
+    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
+                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
+    out[1] =
+        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
+                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
+    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
+                          dlpi_times(orders, sizeof *plan->own_passes)};
+    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
+    return 6;
+}
+
+static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
+    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
+    s->params = dlpi_absorb(s->params, j->weights_hash);
+    for (uint32_t b = 0; b < j->n; b++)
+        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
+                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-joined     ITEMS MADE OF THE ROWS OF A ZIP OR MIX
+   A filter, an expand, a window or a pack behind a zip or mix works on rows that are joined of
+   items of branches. The source then has two levels of cells. The branches have lists and cells, as
+   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found, and an input
+   of the source is one joined row. The scheduler writes into a free cell where the items of the row
+   lie. A worker copies the items, and makes items of the source.
+
+   A cell of a branch is kept until no cell that needs items of it is open or loading. So a death
+   costs nothing: the next worker copies the items again.
+
+   A row is known by the place where its stream stood before it: a cursor in each branch, and the
+   phase of a mix. A hash of the place stands for the ordinal of an input. A state has two things
+   of each stream: the place before the last row that is used, and how much of the row is used.
+
+   Why it can't stand still. Let a batch wait, and a stream lack an item. If a cell of the stream is
+   not known, workers load it, and wait for nothing. If all are known the stream has fewer than
+   `need` cells, as in >>impl-found. A stream takes more only while as many are left as all others
+   lack of their needs. So a cell is free, or comes free by itself. Then the stream lacks a joined
+   row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
+   stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
+
+typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >>impl-found */
+    dlpi_path before;             /* its row */
+    dlpi_found_row from[DLPI_BRANCHES];
+    bool holds; /* cells of branches are kept for it */
+} dlpi_joined_cell;
+
+typedef struct dlpi_joined {
+    dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
+    dlpi_joined_cell *cells; /* [n_cells] */
+    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands */
+    uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
+    uint32_t all_cells;
+    bool left; /* cells may hold others and be on no list, or behind one that failed */
+    dlpi_stage_ops ops;
+    dlpi_source_ops source;
+    const dlpi_stage_ops *inner; /* of an expand or pack */
+} dlpi_joined;
+
+/* ---- where streams stand ---- */
+
+static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
+    memset(to, 0, sizeof *to);
+    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
+    to->phase = j->streams[i].phase;
+}
+
+/* What stands for the ordinal of the row behind that place; 0: the first of an epoch. */
+static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
+    uint64_t h = 0, any = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        any |= x->list[b].ordinal | x->list[b].used;
+        h = dlpi_absorb(dlpi_absorb(h, x->list[b].ordinal), x->list[b].used);
+    }
+    return any != 0 ? h | 1 : 0;
+}
+
+static void dlpi_joined_begin(dlpi_found *q) {
+    dlpi_joined *x = q->joined;
+    x->j.found.epoch = q->epoch;
+    x->left = true;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        x->j.found.streams[i].rows = 0;
+        dlpi_branches_begin(&x->j.found, i);
+        x->at[i] = (dlpi_path){.phase = x->j.streams[i].phase};
+    }
+}
+
+static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
+    q->joined->at[i] = q->joined->cells[c].before;
+}
+
+static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+    dlpi_path path = q->joined->at[i];
+    path.row = q->streams[i].at;
+    dlpi_path_put(&q->cursors, at, i, &path);
+}
+
+static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                             bool set) {
+    dlpi_branches *j = &q->joined->j;
+    const uint64_t s = c->first + (uint64_t)i;
+    const uint32_t own = (uint32_t)(s - q->cursors.first);
+    dlpi_path path;
+    dlpi_path_take(c, at, i, &path);
+    if (!dlpi_branches_go(j, s, own, &path, set)) return false;
+    if (path.row.used > q->most_items) return false;
+    if (q->plan.window > 0 &&
+        (path.row.place >= q->plan.window || (path.row.place == 0 && path.row.check != 0)))
+        return false;
+    if (!set) return true;
+    path.row.ordinal = dlpi_joined_key(j, &path);
+    q->streams[own].at = path.row;
+    q->joined->at[own] = path;
+    return true;
+}
+
+/* ---- rows that are known ---- */
+
+static void dlpi_joined_known(dlp_pipe *p, dlpi_found *q) {
+    dlpi_branches *j = &q->joined->j;
+    DLPI_UNUSED(p);
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        j->found.streams[i].rows += dlpi_branches_known(j, i);
+}
+
+/* Stream i ends if it has no joined row more, and the branch that lacks the next item is out. */
+static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
+    const dlpi_found *rows = &q->joined->j.found;
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found *b;
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return;
+    b = dlpi_branches_lacks(rows, i);
+    if (!dlpi_found_out(b, &b->streams[i])) return;
+    x->epoch++;
+    x->next = 0;
+}
+
+static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
+    const dlpi_found *rows = &q->joined->j.found;
+    const dlpi_found_stream *x = &q->streams[i];
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return q;
+    return dlpi_branches_lacks(rows, i);
+}
+
+/* ---- cells of branches that are kept ---- */
+
+static uint32_t dlpi_joined_items(const dlpi_branches *j) { return j->period > 0 ? 1 : j->n; }
+
+/* Cell c is loaded, or never will be: what it has kept is needed no more. */
+static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
+    dlpi_joined *x = q->joined;
+    if (!x->cells[c].holds) return;
+    x->cells[c].holds = false;
+    for (uint32_t k = 0; k < dlpi_joined_items(&x->j); k++) {
+        const uint32_t b = x->cells[c].from[k].cell;
+        if (--x->kept[b] == 0) q->use[b].used = 0;
+    }
+}
+
+static void dlpi_joined_learned(dlpi_found *q, uint32_t c) {
+    if (q->use[c].failed)
+        q->joined->left = true;
+    else
+        dlpi_joined_release(q, c);
+}
+
+/* Release what cells keep that were put off their lists, or that nobody learns since one before
+   them failed. */
+static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
+    dlpi_joined *x = q->joined;
+    if (!x->left) return;
+    x->left = false;
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        uint32_t low;
+        if (!x->cells[c].holds) continue;
+        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        low = dlpi_input_state(p, c);
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
+            dlpi_joined_release(q, c);
+        else
+            x->left = true;
+    }
+}
+
+/* ---- a row is asked for ---- */
+
+/* Take the next item of stream i of a branch: where it lies. *index: of its input. False if the
+   item was left out, and only its place is there. */
+static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_t i,
+                             dlpi_found_row *to, uint64_t *index) {
+    const uint32_t c = f->streams[i].head;
+    dlpi_found_cell *u = &f->use[c];
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint64_t at;
+    bool whole;
+    while (u->from == items[u->input]) {
+        u->input++;
+        u->from = 0;
+    }
+    at = dlpi_found_shuffled(f) ? dlp_permutation_at(&f->items[c], u->taken) : u->from;
+    *to = (dlpi_found_row){c, (uint32_t)(u->input * f->most_items + at)};
+    *index = dlpi_input_indices(dlpi_input_at(p, c))[u->input];
+    whole = (u->lost >> u->input & 1) == 0;
+    x->kept[c]++;
+    u->used = UINT64_MAX;
+    dlpi_found_pass_item(p, f, &f->streams[i]);
+    return whole;
+}
+
+/* Draw the next joined row of stream i for cell c. *index: that of its first branch. Returns false
+   if an item of it was left out. */
+static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint64_t *index) {
+    dlpi_joined *x = q->joined;
+    dlpi_joined_cell *to = &x->cells[c];
+    uint32_t end, b;
+    bool whole = true;
+    dlpi_joined_place(&x->j, i, &to->before);
+    b = dlpi_branches_draw(&x->j, i, &end);
+    x->j.found.streams[i].rows--;
+    to->holds = true;
+    for (uint32_t k = 0; b < end; k++, b++) {
+        uint64_t of;
+        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &to->from[k], &of);
+        if (k == 0) *index = of;
+    }
+    if (!whole) dlpi_joined_release(q, c);
+    return whole;
+}
+
+/* Have items made of the next joined row of stream i in cell c. False if none is known that is
+   whole. */
+static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_joined *j = q->joined;
+    const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t index = 0;
+    while (!dlpi_joined_draw(p, q, i, c, &index))
+        if (j->j.found.streams[i].rows == 0) return false;
+    *u = (dlpi_found_cell){.epoch = q->epoch,
+                           .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
+                           .ticket = ++q->ahead.tickets,
+                           .run = 1,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(cell, u->epoch, 1);
+    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
+           dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
+    dlpi_input_indices(cell)[0] = cell->index = index;
+    cell->first = u->ordinal - index; /* random numbers go by the place of the row */
+    dlpi_input_offer(p, c, u->ticket);
+    return true;
+}
+
+/* The stream with the fewest cells of those that have a joined row, and may have a cell: of those
+   that no stream needs; cursors.n: none. */
+static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
+    const dlpi_found_stream *rows = q->joined->j.found.streams;
+    uint64_t needed = 0;
+    uint32_t best = q->cursors.n;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found_stream *x = &q->streams[i];
+        needed += x->cells > q->need ? x->cells : q->need;
+        if (dlpi_found_broken(q, x)) continue;
+        if (rows[i].rows > 0 && (best == q->cursors.n || x->cells < q->streams[best].cells))
+            best = i;
+    }
+    if (best < q->cursors.n && q->streams[best].cells >= q->need && needed >= q->n_cells)
+        return q->cursors.n;
+    return best;
+}
+
+static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
+    uint32_t i, c;
+    dlpi_joined_settle(p, q);
+    i = dlpi_joined_poorest(q);
+    if (i == q->cursors.n || (c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+    if (dlpi_joined_issue(p, q, i, c)) return 1;
+    dlpi_found_append(q, &q->free, &q->free_last, c);
+    return 0;
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
    The same source, with a rule: an input is a document, its items are tokens, and a row is a list
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. */
+   known, and writes them into the slot; fetch's workers copy.
+
+   Behind a load or an expand an input has several documents, which lie in its cell one after the
+   other, each in a place of the longest. Tokens are counted through all documents of the cell, and
+   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
+   left has a document that has, so the argument of >>impl-found holds. */
 
 #define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
@@ -19653,12 +20129,16 @@ typedef struct
 typedef struct dlpi_pack {
     dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
-    uint32_t most; /* S */
-    uint32_t n;    /* fields of a document */
+    uint32_t most;             /* S */
+    uint32_t n;                /* fields of a document */
+    uint64_t longest;          /* tokens of a document */
+    uint64_t most_documents;   /* of an input */
+    const dlpi_branch_ops *by; /* makes documents of an input; NULL: an input is a document */
+    uint64_t ends;             /* place in a cell of what it knows of its documents; 0: nothing */
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
-    uint8_t pad[DLPI_LINE];           /* workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
@@ -19676,7 +20156,37 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* A piece of the document in cell c, after what row r of slot s has. */
+/* The documents of a cell: where the tokens of each end among those of the cell. Each has some. */
+typedef struct dlpi_pack_ends {
+    uint32_t n, end[];
+} dlpi_pack_ends;
+
+typedef struct dlpi_pack_document { /* its tokens among those of its cell */
+    uint64_t first, end;
+    uint32_t number; /* of the item in the cell */
+} dlpi_pack_document;
+
+static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pack *k, uint32_t c) {
+    return (dlpi_pack_ends *)(void *)(dlpi_input_bytes(p, c) + k->ends);
+}
+
+/* The document of cell c that has this token. */
+static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t token) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    uint32_t low = 0, n;
+    if (k->ends == 0) return (dlpi_pack_document){0, dlpi_input_at(p, c)->items, 0};
+    for (n = e->n - 1; low < n;) {
+        const uint32_t at = low + (n - low) / 2;
+        if (e->end[at] > token)
+            n = at;
+        else
+            low = at + 1;
+    }
+    return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
+}
+
+/* A piece of a document in cell c, after what row r of slot s has. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -19705,14 +20215,17 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    of so many documents has a token at least, so S of them from where a row begins on make a row.
    The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less.
+   Documents of an input share its cell. So as many cells are enough, and fewer where an input has
+   min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
 /* A row is complete: the next one begins with what is repeated of it. */
-static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
+static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
+    const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
     uint64_t skip = x->tokens - k->d.overlap;
     x->tokens = k->d.overlap;
@@ -19721,24 +20234,25 @@ static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
         x->segments = 0;
         return;
     }
-    while (skip >= use[x->cell].n - x->first) {
-        skip -= use[x->cell].n - x->first;
+    for (;;) {
+        const uint64_t end = dlpi_pack_find(p, x->cell, x->first).end;
+        if (skip < end - x->first) break;
+        skip -= end - x->first;
+        x->segments--;
+        x->first = end;
+        if (end < use[x->cell].n) continue;
         x->cell = use[x->cell].next;
         x->first = 0;
-        x->segments--;
     }
     x->first += skip;
 }
 
-/* A document more is known: the rows that it completes. */
-static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    dlpi_pack_stream *x = &k->streams[i];
-    const dlpi_found_stream *f = &q->streams[i];
-    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
+/* A document of cell c more is known, from token `at` on: the rows that it completes. */
+static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
+                                       uint64_t at, uint64_t left) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t rows = 0;
     bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
-    x->begun = true;
     while (left > 0) {
         uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
         if (x->tokens == 0) {
@@ -19751,8 +20265,24 @@ static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
         left -= n;
         if (x->tokens < k->d.tokens && x->segments < k->most) break;
         rows++;
-        dlpi_pack_cut_next(k, x);
+        dlpi_pack_cut_next(p, x);
         joined = x->tokens > 0;
+    }
+    return rows;
+}
+
+/* The documents of a cell more are known: the rows that they complete. */
+static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_found_cell *u = &k->x.found.use[c];
+    const dlpi_cursor *begin = &k->x.found.streams[i].at;
+    dlpi_pack_stream *x = &k->streams[i];
+    uint64_t rows = 0;
+    if (!x->begun) x->repeated = begin->ordinal | begin->used ? k->d.overlap : 0;
+    x->begun = true;
+    for (uint64_t at = u->taken, end; at < u->n; at = end) {
+        end = dlpi_pack_find(p, c, at).end;
+        rows += dlpi_pack_cut_document(p, x, c, at, end - at);
     }
     return rows;
 }
@@ -19771,45 +20301,43 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
         u->taken += n;
         skip -= n;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
         if (u->taken == u->n) dlpi_found_drop(q, x);
     }
 }
 
-/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = &k->x.found;
+/* Leave the next row of stream i, which is row r of slot s. r DLPI_FOUND_NONE: another rank has it.
+   A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    uint32_t c = x->head;
-    uint64_t skip;
-    row->n = row->tokens = 0;
-    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
-        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
-        c = u->next;
+    uint32_t c = x->head, tokens = 0, segments = 0;
+    uint64_t at = c != DLPI_FOUND_NONE ? q->use[c].taken : 0;
+    while (c != x->known && tokens < k->d.tokens && segments < k->most) {
+        const uint64_t end = dlpi_pack_find(p, c, at).end, room = k->d.tokens - tokens;
+        const uint32_t n = (uint32_t)(end - at < room ? end - at : room);
+        if (r != DLPI_FOUND_NONE) dlpi_pack_put(p, s, r, c, at, n);
+        tokens += n;
+        segments++;
+        at = end;
+        if (end < q->use[c].n) continue;
+        c = q->use[c].next;
+        at = 0;
     }
-    skip = row->tokens;
-    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, skip);
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
+static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    dlpi_pack_cut_row(p, i, s, r);
     dlpi_pack_count(p, row);
 }
 
 static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    uint64_t tokens = 0;
-    uint32_t segments = 0;
-    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
-         c = q->use[c].next, segments++) {
-        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
-        tokens += n < room ? n : room;
-    }
-    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, tokens);
+    dlpi_pack_cut_row(p, i, 0, DLPI_FOUND_NONE);
 }
 
 static const dlpi_found_rule dlpi_pack_cut = {
@@ -19830,6 +20358,8 @@ static const dlpi_found_rule dlpi_pack_cut = {
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+   Where inputs have several documents each of these may be of another input. But R - 1 rows are of
+   R - 1 windows at most. So R N documents in a row, and the inputs that they lie in, are enough.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. */
@@ -19880,22 +20410,25 @@ static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
-   the list, but keep their cells: of a cell, n is now pieces. */
-static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+/* The pieces of a stream's first n documents, in their order; returns how many. A cell of which
+   all documents are laid out leaves the list, and is kept until all its tokens are given. `from` of
+   a cell: tokens that are laid out. */
+static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found_stream *x = &k->x.found.streams[i];
     uint32_t pieces = 0;
     for (*hash = 0; n > 0; n--) {
         uint32_t c = x->head;
         dlpi_found_cell *u = &k->x.found.use[c];
-        uint64_t at = 0, tokens = u->n;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
-        for (u->n = 0; at < tokens; u->n++) {
-            uint64_t left = tokens - at;
+        const uint64_t end = dlpi_pack_find(p, c, u->from).end;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), end - u->from);
+        while (u->from < end) {
+            uint64_t left = end - u->from;
             uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
-            at += piece;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)u->from, piece};
+            u->from += piece;
         }
+        if (end < u->n) continue;
         x->head = u->next;
         if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
         if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -19974,11 +20507,12 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
     for (uint32_t j = 0; j < row->n; j++) {
-        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        if (++u->taken < u->n) continue;
+        const dlpi_pack_segment *piece = &dlpi_fit_pieces_of(k, i)[row->first + j];
+        dlpi_found_cell *u = &k->x.found.use[piece->cell];
+        u->taken += piece->tokens;
+        if (u->taken < u->n) continue;
         k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, c, false);
+        dlpi_found_unlist(&k->x.found, piece->cell, false);
     }
 }
 
@@ -19996,9 +20530,10 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is after it. */
-static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
-                            uint64_t check) {
+/* Append n rows as they were laid out; each is told where the stream is after it: behind `begin`,
+   where the window begins, or at `end`. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
+                            const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_item *items = k->fit_items;
     for (uint32_t row = 0; row < n; row++) {
@@ -20007,8 +20542,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
+        to->after = (dlpi_cursor){begin->ordinal, begin->used, row + 1, check};
+        if (row + 1 == n) to->after = *end;
     }
 }
 
@@ -20023,28 +20558,35 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "the window of %s %" PRIu64 " is not what it was when the state was "
                         "saved, with %" PRIu64 " of its rows given: its documents, or their "
                         "lengths, are others",
-                        dlpi_input_at(p, c)->index, at->place);
+                        p->source->input, dlpi_input_at(p, c)->index, at->place);
         return 0;
     }
     for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
     return rows - (uint32_t)at->place;
 }
 
+/* The place behind what is laid out of cell c: its ordinal, and the documents laid out. */
+static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
+    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
+                         0, 0};
+}
+
 /* The next n documents of stream i are a window: the rows that so become known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
-    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
-    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    const dlpi_cursor begin = dlpi_fit_cursor(p, k->x.found.streams[i].head);
+    uint64_t hash;
+    uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
+    const dlpi_cursor end = dlpi_fit_cursor(p, k->fit_items[pieces - 1].at.cell);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
     dlpi_fit_compact(k, i);
-    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;
     if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
     x->begun = true;
@@ -20059,12 +20601,22 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* A document that a cursor stands after is given; of others the window tells. */
-static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+/* The documents that a cursor stands after are given; of others the window tells. An input that has
+   fewer is not what it was: more tokens than it has are given. */
+static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    if (k->ends == 0 || used == 0) return used ? n : 0;
+    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+}
 
-static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    DLPI_UNUSED(c);
-    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t *documents = &k->fit_streams[i].documents;
+    if (k->ends == 0)
+        ++*documents;
+    else
+        *documents += dlpi_pack_ends_of(p, k, c)->n - dlpi_fit_cursor(p, c).used;
     return 0;
 }
 
@@ -20112,10 +20664,10 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* What follows for so many rows that must be known. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
-    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
-    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    const uint64_t t = k->d.tokens;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (k->longest + t - 1) / t : 1;
     k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
-    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.used_bits = dlpi_bits_of(k->most_documents);
     k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
     k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
     k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
@@ -23493,7 +24045,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        dlpi_found_shuffled(q) || all == 0)
+        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -23551,10 +24103,6 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_expand_bytes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
-}
-
-static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
-    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
 static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
@@ -23912,21 +24460,10 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback: an item of each branch, or of one of them, out of its cell. */
+/* The fetch stage's callback. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches *j = user;
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
-    const uint32_t items = j->period > 0 ? 1 : j->n;
-    for (uint32_t k = 0; k < items; k++) {
-        const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
-        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(e->p, &b->x, from->cell),
-                         .item = from->number};
-        dlp_item one = {.data = it->data + b->first_field,
-                        .length = it->length + b->first_field,
-                        .part = &part};
-        j->ops->copy((void *)(uintptr_t)&b->x, &one);
-    }
+    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
     return 0;
 }
 
@@ -23964,24 +24501,6 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
-/* What of a branch follows from the run. */
-static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
-                               uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    if (f->plan.weights && !dlpi_found_deal(&f->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
-    return DLP_OK;
-}
-
 static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
@@ -24007,21 +24526,6 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
 }
 
 /* ---- cells ---- */
-
-static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint32_t k) {
-    dlpi_branch *b = &j->at[k];
-    dlpi_expand *x = &b->x;
-    dlpi_stage one = *st;
-    uint64_t rows = dlpi_found_look(p, &j->found);
-    int rc;
-    one.self = x;
-    one.w.num_workers = j->at[b->team].n_workers;
-    dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
-    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
-    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
-}
 
 /* Number the cells: of a team after those of the team before it. Returns how many there are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
@@ -24049,7 +24553,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const int rc = dlpi_branch_check(p, st, j, k);
+        const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
         f->all = q;
         f->name = j->at[k].name;
@@ -24078,12 +24582,7 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
-    for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_expand *x = &j->at[k].x;
-        x->at = bytes = dlpi_round_up(bytes, dlpi_found_align(&x->found));
-        x->stride = dlpi_round_up(x->found.d.max_part_bytes, dlpi_found_align(&x->found));
-        bytes = dlpi_sum(bytes, dlpi_times(x->stride, x->found.n_cells));
-    }
+    for (uint32_t k = 0; k < j->n; k++) bytes = dlpi_branch_place(&j->at[k], bytes);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
                    "part cells of all branches", bytes, 1, 4096);
 }
@@ -24094,26 +24593,6 @@ static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
-/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. */
-static int dlpi_branch_blocks(const dlpi_branches *j, uint32_t k, dlpi_block *out) {
-    const dlpi_branch *b = &j->at[k];
-    const dlpi_found_plan *plan = &b->x.found.plan;
-    const size_t at = offsetof(dlpi_branches, at) + k * sizeof *b;
-    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
-    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
-    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
-                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
-    out[1] =
-        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
-    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
-    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
-                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
-    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
-                          dlpi_times(orders, sizeof *plan->own_passes)};
-    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
-    return 6;
-}
-
 static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
@@ -24122,7 +24601,7 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, k, out + n);
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
 
@@ -24146,31 +24625,15 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     q->free = q->free_last = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const uint32_t end = f->first_cell + f->n_cells;
         dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);
-        f->use = q->use;
-        f->items = q->items;
-        f->counts = q->counts;
-        f->streams = q->streams + (size_t)(k + 1) * q->cursors.n;
-        for (uint32_t i = 0; i < q->cursors.n; i++)
-            f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-        f->run = 1;
-        f->waits = f->waits_last = DLPI_FOUND_NONE;
-        f->free = f->first_cell;
-        f->free_last = end - 1;
-        q->use[end - 1].next = DLPI_FOUND_NONE;
+        dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }
 
 /* ---- states ---- */
 
 static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
-    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
-    s->params = dlpi_absorb(s->params, j->weights_hash);
-    for (uint32_t b = 0; b < j->n; b++)
-        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
-                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+    dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
 static const dlpi_source_ops dlpi_branches_source = {
@@ -24199,6 +24662,189 @@ static const dlpi_stage_ops dlpi_branches_ops = {
     .source = &dlpi_branches_source,
 };
 
+/* ---- makers behind a zip or mix: the stage of an expand or pack, over branches ---- */
+
+static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const uint8_t *from = dlpi_input_bytes(w->p, c) + x->arrived_at;
+    dlpi_branches_items(w->p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from, 1,
+                        it);
+    return 0;
+}
+
+static const dlpi_found_joins dlpi_joined_joins = {
+    .begin = dlpi_joined_begin,
+    .known = dlpi_joined_known,
+    .out = dlpi_joined_out,
+    .ask = dlpi_joined_ask,
+    .learned = dlpi_joined_learned,
+    .stands = dlpi_joined_stands,
+    .lacks = dlpi_joined_lacks,
+    .put = dlpi_joined_put,
+    .take = dlpi_joined_take,
+    .fetch = dlpi_joined_fetch,
+};
+
+static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
+    return ((const dlpi_found *)st->self)->joined;
+}
+
+/* The first cells are of joined rows, those behind them of branches. */
+static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    const dlpi_branches *j = &q->joined->j;
+    const dlpi_branch *b;
+    if (c < q->n_cells) return q->joined->inner->source->load(w, c);
+    b = dlpi_branch_of_cell(j, c);
+    return j->ops->load(w, &b->x, c);
+}
+
+/* Rows of a stream in an epoch of one pass, at most. */
+static uint64_t dlpi_joined_most(const dlpi_branches *j) {
+    uint64_t least = UINT64_MAX, all = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_found *f = &j->at[b].x.found;
+        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        all = dlpi_sum(all, n);
+        if (n < least) least = n;
+    }
+    return j->period > 0 ? all : least;
+}
+
+static int dlpi_joined_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_branches *j = &q->joined->j;
+    int rc = q->joined->inner->source->sizes(p);
+    if (rc != DLP_OK) return rc;
+    q->cursors.ordinal_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
+        if (q->plan.streams > inputs)
+            return dlpi_refuse(p, DLP_ERR_ARG, j->at[b].name, "streams",
+                               "streams is %" PRIu64 ", must be at most the number of inputs, "
+                               "%" PRIu64,
+                               q->plan.streams, inputs);
+        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
+        if (rc != DLP_OK) return rc;
+    }
+    q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
+    j->found.cursors = q->cursors;
+    j->found.plan.seed = q->plan.seed;
+    j->found.plan.steps = q->plan.steps;
+    return DLP_OK;
+}
+
+static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    dlpi_found *q = st->self, **next = &q->next;
+    uint64_t cells;
+    int rc = x->inner->check(p, st);
+    if (rc != DLP_OK) return rc;
+    cells = q->n_cells;
+    for (uint32_t k = 0; k < x->j.n; k++) {
+        dlpi_found *f = &x->j.at[k].x.found;
+        if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
+        f->all = q;
+        f->name = x->j.at[k].name;
+        f->first_cell = (uint32_t)cells;
+        cells += f->n_cells;
+        if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
+            q->d.max_part_bytes = f->d.max_part_bytes;
+        *next = f;
+        next = &f->next;
+    }
+    x->all_cells = (uint32_t)cells;
+    return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
+                       "65536 cells at most, of all branches and the rows behind them");
+}
+
+static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < x->j.n; k++)
+        if (x->j.at[k].x.found.most_run > most) most = x->j.at[k].x.found.most_run;
+    return most;
+}
+
+/* Cells of rows lie side by side; behind them those of each branch. */
+static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    const dlpi_found *q = st->self;
+    const uint64_t stride =
+        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    uint64_t bytes = dlpi_times(stride, q->n_cells);
+    dlpi_found_counts_layout(p, st);
+    dlpi_inputs_records(p, st, x->all_cells, dlpi_joined_most_run(x));
+    for (uint32_t k = 0; !DLPI_DEBUG && k < x->j.n; k++) /* else cells are alike */
+        bytes = dlpi_branch_place(&x->j.at[k], bytes);
+    if (DLPI_DEBUG) bytes = dlpi_times(dlpi_sum(stride, DLPI_INPUT_GUARD), x->all_cells);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
+                   "part cells of joined rows and branches", dlpi_sum(stride, DLPI_INPUT_GUARD),
+                   (bytes + stride + DLPI_INPUT_GUARD - 1) / (stride + DLPI_INPUT_GUARD), 4096);
+}
+
+static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_joined *x = dlpi_joined_of(st);
+    const dlpi_found *q = st->self;
+    const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
+    const uint64_t streams = q->cursors.n;
+    bool orders = false;
+    int n = x->inner->blocks(p, st, out);
+    for (uint32_t k = 0; k < x->j.n; k++) orders |= dlpi_found_shuffled(&x->j.at[k].x.found);
+    out[0].bytes = dlpi_times(x->all_cells, sizeof *q->use);
+    out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
+    out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.period * sizeof *x->j.schedule};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
+                            dlpi_times(streams, sizeof *x->j.streams)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
+        n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
+    return n;
+}
+
+static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    dlpi_found *q = st->self;
+    x->inner->live(p, st);
+    memset(q->spread, 0, sizeof *q->spread);
+    x->j.found.streams = q->streams + q->cursors.n;
+    for (uint32_t k = 0; k < x->j.n; k++)
+        dlpi_branch_frees(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
+}
+
+static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_joined *x = dlpi_found_of(p)->joined;
+    x->inner->source->config(p, s);
+    dlpi_branches_hash(&x->j, s);
+}
+
+/* The stage of an expand or pack works over branches from here on, which are there. */
+static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
+    dlpi_found *q = st->self;
+    q->joins = &dlpi_joined_joins;
+    q->joined = x;
+    x->inner = st->ops;
+    x->source = *st->ops->source;
+    x->source.sizes = dlpi_joined_sizes;
+    x->source.load = dlpi_joined_load;
+    x->source.config = dlpi_joined_config;
+    x->source.keeps = NULL;
+    x->ops = *st->ops;
+    x->ops.check = dlpi_joined_check;
+    x->ops.layout = dlpi_joined_layout;
+    x->ops.blocks = dlpi_joined_blocks;
+    x->ops.live = dlpi_joined_live;
+    x->ops.source = &x->source;
+    st->ops = &x->ops;
+}
+
 /* ---- the desc ---- */
 
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
@@ -24211,6 +24857,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -24235,21 +24882,37 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
     q->d = (dlp_part_desc){.manifest_id = d->id};
-    q->least_items = 1;
+    q->least_items = d->min_documents ? d->min_documents : 1;
+    k->most_documents = 1;
+    k->x.n_levels = 1;
     return dlpi_found_take_run(p, st, cells);
 }
 
 /* ---- fields ---- */
 
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input.fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
+/* The fields of documents: those of the last expand that has its own, or of fetch. Returns how many
+   there are. node: whose fields they are. */
+static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
+                                const char **node) {
+    const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
+    uint32_t n = x->input.n_fields;
+    *f = x->input.fields;
+    *node = p->fetch->name;
+    for (uint32_t i = 1; i < x->n_levels; i++)
+        if (x->level[i].n > 0) {
+            *f = st->fields + x->level[i].first;
+            *node = x->level[i - 1].name;
+            n = x->level[i].n;
+        }
+    return n;
+}
+
+static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 after pack", n);
+    for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
-            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+            return dlpi_bad_field(p, node, i, f[i].name, "shape",
                                   "after pack each field is ragged, and has the shape[0] of the "
                                   "first one, the longest document, below 2^31");
     return DLP_OK;
@@ -24261,17 +24924,30 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
+    const dlp_field *from;
+    const char *node;
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
     int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    if (rc != DLP_OK) return rc;
+    n = dlpi_pack_input(p, st, &from, &node);
+    if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
+    k->n = n;
+    k->longest = (uint64_t)from[0].shape[0];
+    k->x.found.most_items = k->x.found.plan.most = dlpi_times(k->most_documents, k->longest);
+    if (k->d.min_documents > k->most_documents)
+        return dlpi_bad(p, st->name, "min_documents", "at most what load or expand may make",
+                        k->d.min_documents);
+    if (k->x.found.most_items > UINT64_C(1) << 31)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
+                           "an input has up to %" PRIu64 " documents of %" PRIu64
+                           " tokens, 2^31 tokens at most; let inputs, or shape[0], be smaller",
+                           k->most_documents, k->longest);
     for (uint32_t i = 0; i < n; i++) {
-        k->fields[i] = k->x.input.fields[i];
+        k->fields[i] = from[i];
         k->fields[i].shape[0] = t;
         k->fields[i].max_per_batch = 0;
     }
@@ -24292,28 +24968,59 @@ static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Documents of a stream that hold the rows which must be known. */
+/* So many documents, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_pack_inputs(const dlpi_pack *k, uint64_t documents) {
+    const uint64_t least = k->x.found.least_items;
+    return 1 + (documents - 1 + least - 1) / least;
+}
+
+/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
+   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    uint64_t rows = dlpi_found_look(p, &k->x.found);
-    if (k->d.rule == DLP_PACK_FIT)
-        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
-    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+    const uint64_t rows = dlpi_found_look(p, &k->x.found), n = k->d.window;
+    uint64_t pieces, all;
+    if (k->d.rule == DLP_PACK_CUT)
+        return dlpi_pack_inputs(k, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
+                                                : dlpi_times(rows, k->most));
+    pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
+    all = dlpi_pack_inputs(k, dlpi_times(rows, n));
+    return pieces < all ? pieces : all;
+}
+
+/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
+    dlpi_expand *x = &k->x;
+    dlpi_found *q = &x->found;
+    int rc;
+    q->most_run = 1;
+    if (k->by == NULL) {
+        rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
+        if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
+        q->d.max_part_bytes = x->level->bytes;
+        dlpi_arrived_place(x);
+        return rc;
+    }
+    q->most_items = k->most_documents;
+    rc = k->by->bytes(p, st, x, st->fields);
+    q->most_items = q->plan.most;
+    k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
+    q->d.max_part_bytes =
+        dlpi_sum(k->ends, sizeof(dlpi_pack_ends) + dlpi_times(k->most_documents, 4));
+    return rc;
 }
 
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
-    if (rc != DLP_OK) return rc;
-    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
-    for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
-    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
+    int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->level->bytes;
-    x->found.most_run = 1;
-    dlpi_arrived_place(x);
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+    if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k),
+                            "batch_size, max_segments, window, min_documents");
 }
 
 static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -24355,13 +25062,16 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
-                             int32_t *places) {
+static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_pack_row *row,
+                             int32_t *bounds, int32_t *places) {
     uint32_t at = 0;
     bounds[0] = 0;
     for (uint32_t i = 0; i < k->most; i++) {
-        uint32_t n = i < row->n ? row->at[i].tokens : 0;
-        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
+        const dlpi_pack_segment *g = &row->at[i];
+        uint32_t n = i < row->n ? g->tokens : 0;
+        int32_t from = 0;
+        if (n > 0 && k->d.positions)
+            from = (int32_t)(g->first - dlpi_pack_find(p, g->cell, g->first).first);
         for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
         at += n;
         bounds[i + 1] = (int32_t)at;
@@ -24374,22 +25084,70 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
     const dlpi_pack_row *row = e->row;
-    for (uint32_t f = 0; f < k->n; f++) {
-        uint8_t *to = it->data[f];
-        for (uint32_t i = 0; i < row->n; i++) {
-            const dlpi_pack_segment *g = &row->at[i];
-            uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
-                   (size_t)bytes);
-            to += bytes;
-        }
-        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
+    const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < row->n; i++) {
+        const dlpi_pack_segment *g = &row->at[i];
+        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
+        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
+        for (uint32_t f = 0; f < k->n; f++)
+            memcpy((uint8_t *)it->data[f] + at * k->unit[f],
+                   item + l->at[f] + (g->first - from.first) * k->unit[f],
+                   (size_t)(g->tokens * k->unit[f]));
+        at += g->tokens;
     }
-    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
+    for (uint32_t f = 0; f < k->n; f++)
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
+    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
 /* ---- a document is read ---- */
+
+/* Check a document's lengths. Returns 0; DLP_SKIP: it has no tokens, or too many; or a failure. */
+static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
+    const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
+    const bool longer = lengths[0] > k->d.tokens;
+    for (uint32_t f = 1; f < k->n; f++)
+        if (lengths[f] != lengths[0])
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                            fs->at[f].name, lengths[f], fs->at[0].name, lengths[0]);
+    if (longer && k->d.longer == DLP_PACK_LONGER_ERROR)
+        return dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                        lengths[0], k->d.tokens);
+    return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
+}
+
+/* The last step of a document in a cell that has several. */
+static int dlpi_pack_step(void *user, dlp_item *it) {
+    return dlpi_pack_length(it->call->w, user, it->length);
+}
+
+/* Make the documents of an input, and note where each ends. */
+static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
+    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    const int rc = k->by->load(w, &k->x, c);
+    uint64_t tokens = 0;
+    if (rc != 0) return rc;
+    to->n = (uint32_t)cell->items;
+    for (uint32_t i = 0; i < to->n; i++) {
+        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        to->end[i] = (uint32_t)tokens;
+    }
+    if (to->n > 0 && to->n < k->x.found.least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "it has %" PRIu32
+                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        to->n, w->st->name, k->x.found.least_items);
+    cell->items = tokens;
+    cell->bytes = tokens * k->unit[0];
+    return 0;
+}
 
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
@@ -24400,18 +25158,10 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
-    for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (lengths[f] != lengths[0])
-            rc = dlpi_say(
-                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
+    if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
-    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
-        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
@@ -24421,9 +25171,14 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
 
 static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_pack *k = dlpi_pack_of(p);
-    const uint64_t words[] = {
-        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
-        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
+    const uint64_t words[] = {k->d.tokens,
+                              (uint64_t)k->d.rule,
+                              k->d.overlap,
+                              k->most,
+                              k->d.window,
+                              (uint64_t)k->d.longer,
+                              (uint64_t)k->d.positions,
+                              k->x.found.d.manifest_id};
     s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
 }
@@ -24438,32 +25193,50 @@ static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage)
     return true;
 }
 
+#define DLPI_PACK_SOURCE \
+    .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
+
 static const dlpi_source_ops dlpi_pack_source = {
-    .sizes = dlpi_pack_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_pack_slot_bytes,
-    .row_bytes = sizeof(dlpi_pack_extra),
-    .row = dlpi_pack_row_extra,
-    .config = dlpi_pack_config,
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
+    DLPI_PACK_SOURCE,
     .input = "document",
     .load = dlpi_pack_load,
 };
 
-static const dlpi_stage_ops dlpi_pack_ops = {
-    .kind = DLP_STAGE_PACK,
-    .expands = 1,
-    DLPI_OPS_OF_READS,
-    .seen = dlpi_pack_seen,
-    .words = {.items = "tokens", .windows = "documents"},
-    .self_bytes = sizeof(dlpi_pack),
-    .check = dlpi_pack_check,
-    .layout = dlpi_found_layout,
-    .private_words = "document tables",
-    .blocks = dlpi_pack_blocks,
-    .live = dlpi_pack_live,
-    .source = &dlpi_pack_source,
+/* Behind a load or an expand. */
+static const dlpi_source_ops dlpi_pack_made_source = {
+    DLPI_PACK_SOURCE,
+    .input = "input",
+    .load = dlpi_pack_load_made,
 };
+
+#define DLPI_PACK_OPS \
+    .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
+    .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
+    .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
+    .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
+
+static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
+static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
+
+/* An input has several documents, which `by` makes as the levels of the stage say. */
+static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_ops *by) {
+    dlpi_pack *k = st->self;
+    dlpi_level *l = &k->x.level[k->x.n_levels - 1];
+    dlpi_step *step = &l->steps[l->n_steps];
+    if (l->n_steps == DLPI_STEPS)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "node \"%s\" stands behind eight filters and maps; leave one out",
+                           st->name);
+    l->n_steps++;
+    *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
+    dlpi_copy_text(step->name, sizeof step->name, st->name);
+    st->ops = &dlpi_pack_made_ops;
+    k->by = by;
+    k->most_documents = k->x.found.most_items;
+    return DLP_OK;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
@@ -26458,8 +27231,8 @@ static void dlpi_free_all(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exports.slots);
+    dlpi_blocks_have(p, NULL, false); /* the source, which a stage may keep, says how many bytes */
     dlpi_selves_free(p);
-    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 
@@ -36395,8 +37168,12 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    struct dlpi_arrivals *reader;        /* of the push */
-    const dlp_node *maker;               /* the last expand, or a pack; NULL: filters alone */
+    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
+    const dlp_field *joined;
+    uint32_t n_joined;
+    struct dlpi_arrivals *reader; /* of the push */
+    const dlp_node *maker;        /* the last expand; NULL: none */
+    const dlp_node *pack;         /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -36541,19 +37318,19 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
+    if (m->pack != NULL)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
-    if (m->maker != NULL)
-        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
-    if (m->load != NULL)
-        return dlpi_node_bad(t, node, "packs items of a part; make the documents in fetch");
-    m->maker = node;
+    m->pack = node;
     dlpi_makers_id(m, node->pack.id);
+    if (m->maker != NULL && m->maker->expand.shuffle_items)
+        return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
+                        "0 before a pack, which takes documents in their order",
+                        m->maker->expand.shuffle_items);
     return DLP_OK;
 }
 
@@ -36572,6 +37349,11 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    if (m->joins != NULL) {
+        m->input.writes_all_bytes = 1;
+        m->n_fetched = m->n_joined;
+        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+    }
     if (t->nodes->verb != DLP_PUSH) return DLP_OK;
     m->push = t->nodes;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
@@ -36686,10 +37468,16 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
         if (m->rows[i].verb == DLP_FILTER) return &m->rows[i];
     return m->rows;
+}
+
+/* True if an input may have several items. */
+static inline bool dlpi_makers_made(const dlpi_makers *m) {
+    return m->load != NULL || m->maker != NULL;
 }
 
 /* The stage that makes items. */
@@ -36727,7 +37515,7 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
         most = dlpi_times(most, m->level[i].maker.max_out);
-    if (most > UINT64_C(1) << 31)
+    if (m->maker != NULL && most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
                            "max_out, times those of the rows above, is %" PRIu64
                            " items of one input, must be at most 2^31; let inputs be smaller",
@@ -36753,14 +37541,18 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
 
 /* Give the stage its levels, and a copy of their fields. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    static const dlpi_branch_ops by = {.bytes = dlpi_expand_bytes,
+                                       .load = dlpi_expand_load_by};
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
+    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
+    if (rc == DLP_OK && m->pack != NULL)
+        rc = dlpi_pack_take_makers(t->p, st, &by);
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
@@ -36857,6 +37649,95 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
     return DLP_OK;
+}
+
+/* ---- filter, expand, window and pack behind a zip or mix ---- */
+
+/* What such a stage keeps: what an expand or a pack does, and behind that the branches. */
+typedef union dlpi_joined_inner {
+    dlpi_expand x;
+    dlpi_pack k;
+} dlpi_joined_inner;
+
+#define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
+
+/* As it is added; then it has the ops of an expand or a pack. */
+static const dlpi_stage_ops dlpi_joined_begins = {
+    .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
+};
+
+typedef struct dlpi_behind { /* rows behind the one that joins */
+    uint32_t n;              /* up to the last maker or window */
+    uint32_t makers;         /* of these, before the window */
+} dlpi_behind;
+
+static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
+    dlpi_behind b = {0, 0};
+    const dlp_node *rows = t->joins + 1;
+    for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
+        const int verb = rows[i].verb;
+        if (verb == DLP_FILTER || verb == DLP_EXPAND || verb == DLP_PACK) b.makers = b.n = i + 1;
+        if (verb == DLP_WINDOW) b.n = i + 1;
+    }
+    return b;
+}
+
+/* Only maps stand between makers. They run in the workers of the branches. */
+static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
+    for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
+        const int verb = node->verb;
+        if (verb != DLP_MAP && verb != DLP_FILTER && verb != DLP_EXPAND && verb != DLP_PACK &&
+            verb != DLP_WINDOW)
+            return dlpi_node_bad(t, node,
+                                 "stands between a zip or mix and makers behind it; write it "
+                                 "behind the last of these");
+        if (verb == DLP_WINDOW && node != t->joins + b->n)
+            return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
+        if (dlpi_workers_given(&node->workers))
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                               "workers is set, and the node runs in the workers of the branches; "
+                               "set it there");
+        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT)
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "pack.rule",
+                "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in "
+                "tables of one list each",
+                t->joins->name);
+    }
+    return DLP_OK;
+}
+
+/* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
+    const dlp_node *node = b->makers > 0 ? NULL : t->joins;
+    dlp_expand_desc d;
+    int rc;
+    m->rows = t->joins + 1;
+    m->n = b->makers;
+    m->n_levels = 1;
+    t->at = (uint32_t)(t->joins - t->nodes) + b->makers;
+    if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
+    m->workers = st->w;
+    m->input.fields = m->fields[0];
+    m->input.n_fields = m->n_fields[0];
+    m->f = (dlp_fetch_desc){.dataset = &m->input};
+    if (node == NULL) node = dlpi_makers_name(m);
+    t->p->node = node->name;
+    const dlpi_cells_desc cells = dlpi_makers_cells(t, m);
+    if (m->pack != NULL) {
+        dlp_pack_desc k = m->pack->pack;
+        k.id = m->id;
+        st->ops = &dlpi_pack_ops;
+        rc = dlpi_pack_take(t->p, st, &k, &cells);
+        return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
+    }
+    d = dlpi_makers_expand_desc(m);
+    st->ops = &dlpi_expand_ops;
+    rc = dlpi_expand_take(t->p, st, &d, &cells);
+    return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }
 
 /* ---- split: batches that are views of a chunk ---- */
@@ -37163,7 +38044,10 @@ static int dlpi_branches_from(const dlpi_table *t) {
 
 /* Only rows like these stand behind a zip or mix. */
 static int dlpi_branches_after(const dlpi_table *t) {
-    for (const dlp_node *node = t->joins + 1; node < t->nodes + t->n; node++) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    const int rc = dlpi_behind_check(t, &b);
+    if (rc != DLP_OK) return rc;
+    for (const dlp_node *node = t->joins + 1 + b.n; node < t->nodes + t->n; node++) {
         const int verb = node->verb;
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
@@ -37172,9 +38056,10 @@ static int dlpi_branches_after(const dlpi_table *t) {
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(t, node,
-                                 "stands behind a zip or mix, where map, guard, batch, "
-                                 "transfer and out may; write it in the branch");
+            return dlpi_node_bad(
+                t, node,
+                "stands behind a zip or mix, where map, filter, expand, window, "
+                "pack, guard, batch, transfer and out may; write it in the branch");
     }
     return DLP_OK;
 }
@@ -37229,12 +38114,38 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
     return dlpi_copies_add(t, w, &ds, &f);
 }
 
-/* Add all rows up to this one, which joins them. */
+/* Add what is made of the joined rows. */
+static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
+                                const dlp_workers_desc *w) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_branches *j = &x->j;
+    int rc;
+    if (j->found.teams)
+        return dlpi_node_bad(t, t->joins + 1,
+                             "stands behind branches with workers of their own; leave async out "
+                             "of the branches, and give them one worker_init");
+    if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) return rc;
+    dlpi_joined_wrap(st, x);
+    if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
+    t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
+    t->unknown = true;
+    m.workers = *w;
+    return dlpi_makers_copies(t, &m);
+}
+
+/* Add all rows up to this one, which joins them, and makers behind it. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_branch_ops ops = {
         .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
+    const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;
     dlpi_branches *j;
+    dlpi_joined *x;
     dlpi_stage *st;
     int rc = dlpi_branches_from(t);
     if (rc == DLP_OK) rc = dlpi_branches_after(t);
@@ -37245,8 +38156,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
     t->p->node = node->name;
-    if ((st = dlpi_add(t->p, &dlpi_branches_ops, "branches", NULL)) == NULL) return t->p->err.code;
-    j = st->self;
+    st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
+    if (st == NULL) return t->p->err.code;
+    x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
+    j = behind ? &x->j : st->self;
     j->ops = &ops;
     t->at = 1;
     do {
@@ -37261,9 +38174,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    rc = dlpi_found_take_run(t->p, st, &(dlpi_cells_desc){.queue_size = j->found.d.queue_size});
-    if (rc != DLP_OK) return rc;
+    const dlpi_cells_desc cells = {.queue_size = j->found.d.queue_size};
     if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc == DLP_OK && behind) return dlpi_branches_behind(t, st, x, &w);
+    if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, &cells);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;

@@ -34,7 +34,7 @@
      DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
-     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, or a push
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
      DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
@@ -103,7 +103,11 @@
              Index: batch.index of a row is the index in the list of its branch; of a zip, in the
              first list. Two shuffled lists differ in their orders, though they have as many items.
              Data that belong together by index are fields of fetches of one branch, not a zip.
-             Behind a zip or mix stand map, guard, batch, transfer and out.
+             Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
+             filter, expand and pack, with maps between, and a window last. They work on joined rows
+             in the workers of the branches, which copy each row into a cell of its own. A window
+             or pack behind a mix takes the items of all branches, in the order of the mix.
+             DLP_PACK_FIT, and branches with workers of their own, are refused there.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data, and behind a push from the order of arrival. Workers and queues change neither
              the order nor the states.

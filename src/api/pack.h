@@ -32,6 +32,15 @@
                      fullest row with room for it (of equal ones, the first), or begins a row.
                      Pieces of T tokens of a longer document count as documents
 
+   Behind a load or an expand (>>graph) an input has several documents, and filters may leave some
+   of them out. Their order is that of the inputs, and in an input that in which they are made. The
+   cell of an input has room for as many documents as load or expand may make, L tokens each.
+   Documents without tokens are passed over. The workers of the pack are those of the load or
+   expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all branches.
+
+     list -> load -> fetch ------> [filter] -> pack -> batch ...
+             a part  a document    keeps it
+
    So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
    of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
    steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
@@ -65,6 +74,9 @@ typedef struct dlp_pack_desc {
     int32_t positions;     /* 0: in the segment; 1: in the document */
     uint64_t id;           /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
+    uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
+                               has any; 0: 1. So many fewer cells are needed. An input that has
+                               fewer fails with DLP_ERR_LENGTH */
 } dlp_pack_desc;
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash

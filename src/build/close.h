@@ -31,8 +31,8 @@ static void dlpi_free_all(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exports.slots);
+    dlpi_blocks_have(p, NULL, false); /* the source, which a stage may keep, says how many bytes */
     dlpi_selves_free(p);
-    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 

@@ -108,18 +108,22 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     return all - rows;
 }
 
-static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
+/* Rows of stream i that became known. */
+static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     dlpi_branches_stream *x = &j->streams[i];
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t more = 0;
-    DLPI_UNUSED(out);
     if (j->period == 0) return dlpi_branches_zipped(j, i);
     for (;; more++) {
         const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
         if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
         x->drawn[b]++;
     }
+}
+
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
+    DLPI_UNUSED(out);
+    return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
 /* The next row of stream i is drawn: from which branch on, and up to which one. */
@@ -178,24 +182,28 @@ static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
+/* True if stream s can be at that place. set: it goes on from there, and is the i-th of this rank.
+ */
+static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
+                             bool set) {
+    if (j->period > 0 && path->phase >= j->period) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        dlpi_found *f = &j->at[b].x.found;
+        if (!dlpi_branch_may(f, s, &path->list[b])) return false;
+        if (!set) continue;
+        f->streams[i].at = path->list[b];
+        f->streams[i].next = path->list[b].ordinal;
+    }
+    if (set) j->streams[i].phase = path->phase;
+    return true;
+}
+
 static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                                bool set) {
-    dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = c->first + (uint64_t)i;
     dlpi_path path;
     dlpi_path_take(c, at, i, &path);
-    if (j->period > 0 && path.phase >= j->period) return false;
-    for (uint32_t b = 0; b < j->n; b++) {
-        dlpi_found *f = &j->at[b].x.found;
-        dlpi_found_stream *x;
-        if (!dlpi_branch_may(f, s, &path.list[b])) return false;
-        if (!set) continue;
-        x = &f->streams[s - q->cursors.first];
-        x->at = path.list[b];
-        x->next = x->at.ordinal;
-    }
-    if (set) j->streams[s - q->cursors.first].phase = path.phase;
-    return true;
+    return dlpi_branches_go(dlpi_branches_of(q), s, (uint32_t)(s - q->cursors.first), &path, set);
 }
 
 static const dlpi_found_rule dlpi_branches_rule = {

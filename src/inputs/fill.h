@@ -58,7 +58,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
-        if (q->rule && q->rule->put)
+        if (q->joins != NULL)
+            q->joins->put(q, state->at, i);
+        else if (q->rule && q->rule->put)
             q->rule->put(q, state->at, i);
         else
             dlpi_cursor_put(&q->cursors, state->at, i, &x->at);

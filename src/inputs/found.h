@@ -51,13 +51,6 @@
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
 
-static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
-                                      sizeof(dlpi_source_state));
-}
-
 /* ---- what the desc may say, and what follows ---- */
 
 /* What has no meaning where counts are not known in advance. */
@@ -375,7 +368,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         items = 1;
     }
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
+    if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -431,15 +424,19 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) return DLP_OK;
+    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+        if (q->joins != NULL) q->joins->learned(q, c);
+        return DLP_OK;
+    }
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     dlpi_found_count(p, c, first, u->n - n);
+    if (q->joins != NULL) q->joins->learned(q, c);
     dlpi_found_learned(p, q, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
@@ -568,6 +565,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
+        if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
@@ -579,6 +577,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
         if (dlpi_found_learn_list(p, b) != DLP_OK) return q->rc;
+    if (q->joins != NULL) q->joins->known(p, q);
     return dlpi_found_learn_list(p, q);
 }
 
@@ -687,8 +686,9 @@ static void dlpi_found_now(dlp_pipe *p) {
 
 /* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
-    const uint32_t i = dlpi_found_poorest(p, q);
+    const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
+    if (q->joins != NULL) return q->joins->ask(p, q);
     if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
     if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
     dlpi_found_issue(p, q, i, c);

@@ -58,6 +58,10 @@ static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand 
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
 /* The items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
@@ -165,12 +169,15 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
-/* Place the records that arrive in a cell behind all else that it has. */
+/* Place the records that arrive in a cell behind all else that it has; or where the items lie that
+   are its row. */
 static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
-    if (q->arrivals == NULL) return;
+    if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(x->arrived_at, dlpi_times(q->most_run, x->level->bytes));
+    q->d.max_part_bytes =
+        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
+                                                 : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Record k of cell c. */
@@ -333,7 +340,10 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
     } else {
         dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
         in->n_fields = x->n_fetched;
-        if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+        if (x->found.joins != NULL)
+            rc = x->found.joins->fetch(w, c, in);
+        else if (x->input.fetch != NULL)
+            rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);

@@ -75,10 +75,10 @@ struct dlpi_arrivals;
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
+                     input that a cursor names: how many of its n items are given; NULL: used */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
+                                                                 now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
@@ -98,14 +98,30 @@ typedef struct dlpi_cells_desc {
     uint32_t queue_size; /* cells; 0: the plan says it */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
+/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
+typedef struct dlpi_found_joins {
+    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
+    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
+    void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                 bool set);
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+} dlpi_found_joins;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
-    const dlpi_found_rule *rule; /* NULL: a row is an item */
-    struct dlpi_found *all;      /* the source: itself, or of what this is a branch */
-    struct dlpi_found *next;     /* of a source with branches: the first; of these: the next */
-    const char *name;            /* of a branch, for errors; NULL: the stage's */
-    uint64_t column;             /* of a branch: its rows among those of a slot */
+    const dlpi_found_rule *rule;   /* NULL: a row is an item */
+    const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
+    struct dlpi_joined *joined;
+    struct dlpi_found *all;  /* the source: itself, or of what this is a branch */
+    struct dlpi_found *next; /* of a source with branches: the first; of these: the next */
+    const char *name;        /* of a branch, for errors; NULL: the stage's */
+    uint64_t column;         /* of a branch: its rows among those of a slot */
     bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
                    out, and the rows behind it stay the same */
     uint64_t most_items, least_items; /* of an input that has any */
@@ -114,7 +130,7 @@ typedef struct dlpi_found {
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     bool teams;                       /* of a source: not every worker takes every cell */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
     uint32_t each;  /* rows of a stream in a batch */
@@ -164,6 +180,13 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     return p->err.code;
 }
 
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
+
 /* ---- the lists of the streams ---- */
 
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
@@ -196,15 +219,23 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_unlist(q, c, false);
 }
 
+/* A stream is at this place, which is in cell c. */
+static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                     dlpi_cursor at) {
+    x->at = at;
+    if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
+}
+
 /* Items of the first cell of a stream are used: the stream is after the last of them. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
-    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
     if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
 }
 
 /* The list whose item the next row of stream i lacks, once all known rows are given. */
 static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
+    if (q->joins != NULL) return q->joins->lacks(q, i);
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
@@ -212,6 +243,7 @@ static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i
    each once, but where it begins elsewhere: after a seek, or in another epoch. */
 static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
+    if (q->joins != NULL) return; /* rows have no passes of their own */
     if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
         const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
         x->pass_left = n - ordinal % n;
@@ -245,6 +277,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         }
         if (q->rule) q->rule->begin(q, i);
     }
+    if (q->joins != NULL) q->joins->begin(q);
 }
 
 /* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */

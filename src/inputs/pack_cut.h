@@ -12,14 +12,17 @@
    of so many documents has a token at least, so S of them from where a row begins on make a row.
    The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less.
+   Documents of an input share its cell. So as many cells are enough, and fewer where an input has
+   min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
 /* A row is complete: the next one begins with what is repeated of it. */
-static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
+static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
+    const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
     uint64_t skip = x->tokens - k->d.overlap;
     x->tokens = k->d.overlap;
@@ -28,24 +31,25 @@ static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
         x->segments = 0;
         return;
     }
-    while (skip >= use[x->cell].n - x->first) {
-        skip -= use[x->cell].n - x->first;
+    for (;;) {
+        const uint64_t end = dlpi_pack_find(p, x->cell, x->first).end;
+        if (skip < end - x->first) break;
+        skip -= end - x->first;
+        x->segments--;
+        x->first = end;
+        if (end < use[x->cell].n) continue;
         x->cell = use[x->cell].next;
         x->first = 0;
-        x->segments--;
     }
     x->first += skip;
 }
 
-/* A document more is known: the rows that it completes. */
-static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    dlpi_pack_stream *x = &k->streams[i];
-    const dlpi_found_stream *f = &q->streams[i];
-    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
+/* A document of cell c more is known, from token `at` on: the rows that it completes. */
+static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
+                                       uint64_t at, uint64_t left) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t rows = 0;
     bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
-    x->begun = true;
     while (left > 0) {
         uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
         if (x->tokens == 0) {
@@ -58,8 +62,24 @@ static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
         left -= n;
         if (x->tokens < k->d.tokens && x->segments < k->most) break;
         rows++;
-        dlpi_pack_cut_next(k, x);
+        dlpi_pack_cut_next(p, x);
         joined = x->tokens > 0;
+    }
+    return rows;
+}
+
+/* The documents of a cell more are known: the rows that they complete. */
+static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_found_cell *u = &k->x.found.use[c];
+    const dlpi_cursor *begin = &k->x.found.streams[i].at;
+    dlpi_pack_stream *x = &k->streams[i];
+    uint64_t rows = 0;
+    if (!x->begun) x->repeated = begin->ordinal | begin->used ? k->d.overlap : 0;
+    x->begun = true;
+    for (uint64_t at = u->taken, end; at < u->n; at = end) {
+        end = dlpi_pack_find(p, c, at).end;
+        rows += dlpi_pack_cut_document(p, x, c, at, end - at);
     }
     return rows;
 }
@@ -78,45 +98,43 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
         u->taken += n;
         skip -= n;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
         if (u->taken == u->n) dlpi_found_drop(q, x);
     }
 }
 
-/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = &k->x.found;
+/* Leave the next row of stream i, which is row r of slot s. r DLPI_FOUND_NONE: another rank has it.
+   A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    uint32_t c = x->head;
-    uint64_t skip;
-    row->n = row->tokens = 0;
-    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
-        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
-        c = u->next;
+    uint32_t c = x->head, tokens = 0, segments = 0;
+    uint64_t at = c != DLPI_FOUND_NONE ? q->use[c].taken : 0;
+    while (c != x->known && tokens < k->d.tokens && segments < k->most) {
+        const uint64_t end = dlpi_pack_find(p, c, at).end, room = k->d.tokens - tokens;
+        const uint32_t n = (uint32_t)(end - at < room ? end - at : room);
+        if (r != DLPI_FOUND_NONE) dlpi_pack_put(p, s, r, c, at, n);
+        tokens += n;
+        segments++;
+        at = end;
+        if (end < q->use[c].n) continue;
+        c = q->use[c].next;
+        at = 0;
     }
-    skip = row->tokens;
-    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, skip);
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
+static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    dlpi_pack_cut_row(p, i, s, r);
     dlpi_pack_count(p, row);
 }
 
 static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    uint64_t tokens = 0;
-    uint32_t segments = 0;
-    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
-         c = q->use[c].next, segments++) {
-        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
-        tokens += n < room ? n : room;
-    }
-    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, tokens);
+    dlpi_pack_cut_row(p, i, 0, DLPI_FOUND_NONE);
 }
 
 static const dlpi_found_rule dlpi_pack_cut = {

@@ -12,6 +12,8 @@
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+   Where inputs have several documents each of these may be of another input. But R - 1 rows are of
+   R - 1 windows at most. So R N documents in a row, and the inputs that they lie in, are enough.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. */
@@ -62,22 +64,25 @@ static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
-   the list, but keep their cells: of a cell, n is now pieces. */
-static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+/* The pieces of a stream's first n documents, in their order; returns how many. A cell of which
+   all documents are laid out leaves the list, and is kept until all its tokens are given. `from` of
+   a cell: tokens that are laid out. */
+static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found_stream *x = &k->x.found.streams[i];
     uint32_t pieces = 0;
     for (*hash = 0; n > 0; n--) {
         uint32_t c = x->head;
         dlpi_found_cell *u = &k->x.found.use[c];
-        uint64_t at = 0, tokens = u->n;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
-        for (u->n = 0; at < tokens; u->n++) {
-            uint64_t left = tokens - at;
+        const uint64_t end = dlpi_pack_find(p, c, u->from).end;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), end - u->from);
+        while (u->from < end) {
+            uint64_t left = end - u->from;
             uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
-            at += piece;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)u->from, piece};
+            u->from += piece;
         }
+        if (end < u->n) continue;
         x->head = u->next;
         if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
         if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -156,11 +161,12 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
     for (uint32_t j = 0; j < row->n; j++) {
-        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        if (++u->taken < u->n) continue;
+        const dlpi_pack_segment *piece = &dlpi_fit_pieces_of(k, i)[row->first + j];
+        dlpi_found_cell *u = &k->x.found.use[piece->cell];
+        u->taken += piece->tokens;
+        if (u->taken < u->n) continue;
         k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, c, false);
+        dlpi_found_unlist(&k->x.found, piece->cell, false);
     }
 }
 
@@ -178,9 +184,10 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is after it. */
-static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
-                            uint64_t check) {
+/* Append n rows as they were laid out; each is told where the stream is after it: behind `begin`,
+   where the window begins, or at `end`. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
+                            const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_item *items = k->fit_items;
     for (uint32_t row = 0; row < n; row++) {
@@ -189,8 +196,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
+        to->after = (dlpi_cursor){begin->ordinal, begin->used, row + 1, check};
+        if (row + 1 == n) to->after = *end;
     }
 }
 
@@ -205,28 +212,35 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "the window of %s %" PRIu64 " is not what it was when the state was "
                         "saved, with %" PRIu64 " of its rows given: its documents, or their "
                         "lengths, are others",
-                        dlpi_input_at(p, c)->index, at->place);
+                        p->source->input, dlpi_input_at(p, c)->index, at->place);
         return 0;
     }
     for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
     return rows - (uint32_t)at->place;
 }
 
+/* The place behind what is laid out of cell c: its ordinal, and the documents laid out. */
+static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
+    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
+                         0, 0};
+}
+
 /* The next n documents of stream i are a window: the rows that so become known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
-    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
-    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    const dlpi_cursor begin = dlpi_fit_cursor(p, k->x.found.streams[i].head);
+    uint64_t hash;
+    uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
+    const dlpi_cursor end = dlpi_fit_cursor(p, k->fit_items[pieces - 1].at.cell);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
     dlpi_fit_compact(k, i);
-    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;
     if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
     x->begun = true;
@@ -241,12 +255,22 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* A document that a cursor stands after is given; of others the window tells. */
-static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+/* The documents that a cursor stands after are given; of others the window tells. An input that has
+   fewer is not what it was: more tokens than it has are given. */
+static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    if (k->ends == 0 || used == 0) return used ? n : 0;
+    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+}
 
-static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    DLPI_UNUSED(c);
-    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t *documents = &k->fit_streams[i].documents;
+    if (k->ends == 0)
+        ++*documents;
+    else
+        *documents += dlpi_pack_ends_of(p, k, c)->n - dlpi_fit_cursor(p, c).used;
     return 0;
 }
 
@@ -294,10 +318,10 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* What follows for so many rows that must be known. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
-    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
-    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    const uint64_t t = k->d.tokens;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (k->longest + t - 1) / t : 1;
     k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
-    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.used_bits = dlpi_bits_of(k->most_documents);
     k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
     k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
     k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));

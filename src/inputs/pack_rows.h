@@ -2,12 +2,17 @@
 #pragma once
 /* tests: system/stages/pack, system/inputs/inputs_random */
 #include "api/pack.h"
-#include "inputs/items.h"
+#include "inputs/branches.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
    The same source, with a rule: an input is a document, its items are tokens, and a row is a list
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. */
+   known, and writes them into the slot; fetch's workers copy.
+
+   Behind a load or an expand an input has several documents, which lie in its cell one after the
+   other, each in a place of the longest. Tokens are counted through all documents of the cell, and
+   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
+   left has a document that has, so the argument of >>impl-found holds. */
 
 #define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
@@ -51,12 +56,16 @@ typedef struct
 typedef struct dlpi_pack {
     dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
-    uint32_t most; /* S */
-    uint32_t n;    /* fields of a document */
+    uint32_t most;             /* S */
+    uint32_t n;                /* fields of a document */
+    uint64_t longest;          /* tokens of a document */
+    uint64_t most_documents;   /* of an input */
+    const dlpi_branch_ops *by; /* makes documents of an input; NULL: an input is a document */
+    uint64_t ends;             /* place in a cell of what it knows of its documents; 0: nothing */
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
-    uint8_t pad[DLPI_LINE];           /* workers read what is above; below is the scheduler's */
+    uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
@@ -74,7 +83,37 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* A piece of the document in cell c, after what row r of slot s has. */
+/* The documents of a cell: where the tokens of each end among those of the cell. Each has some. */
+typedef struct dlpi_pack_ends {
+    uint32_t n, end[];
+} dlpi_pack_ends;
+
+typedef struct dlpi_pack_document { /* its tokens among those of its cell */
+    uint64_t first, end;
+    uint32_t number; /* of the item in the cell */
+} dlpi_pack_document;
+
+static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pack *k, uint32_t c) {
+    return (dlpi_pack_ends *)(void *)(dlpi_input_bytes(p, c) + k->ends);
+}
+
+/* The document of cell c that has this token. */
+static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t token) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    uint32_t low = 0, n;
+    if (k->ends == 0) return (dlpi_pack_document){0, dlpi_input_at(p, c)->items, 0};
+    for (n = e->n - 1; low < n;) {
+        const uint32_t at = low + (n - low) / 2;
+        if (e->end[at] > token)
+            n = at;
+        else
+            low = at + 1;
+    }
+    return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
+}
+
+/* A piece of a document in cell c, after what row r of slot s has. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);

@@ -16,6 +16,12 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
+/* What reads paths; NULL: a stream has a cursor. */
+static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
+                                                            const uint8_t *, uint32_t, bool) {
+    return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
+}
+
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
@@ -28,8 +34,8 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
         dlpi_cursor x;
-        if (q->rule && q->rule->take) {
-            if (!q->rule->take(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
+        if (dlpi_found_takes(q) != NULL) {
+            if (!dlpi_found_takes(q)(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
             continue;
         }
         x = dlpi_cursor_take(&c, s->sampler, i);
@@ -64,13 +70,13 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
                                    " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
                                    "rank does, and dlp_state_merge joins them",
                                    s, c.first, c.first + c.n - 1);
-        if (q->rule && q->rule->take) {
-            q->rule->take(q, &c, to->sampler, s - c.first, true);
+        q->streams[i].given = to->batch * q->each;
+        if (dlpi_found_takes(q) != NULL) {
+            dlpi_found_takes(q)(q, &c, to->sampler, s - c.first, true);
             continue;
         }
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
 }

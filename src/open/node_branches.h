@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/branches, system/stages/branch_chains */
-#include "open/node_makers.h"
+#include "open/node_joined.h"
 #include "stages/branches.h"
 /* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
 
@@ -269,7 +269,10 @@ static int dlpi_branches_from(const dlpi_table *t) {
 
 /* Only rows like these stand behind a zip or mix. */
 static int dlpi_branches_after(const dlpi_table *t) {
-    for (const dlp_node *node = t->joins + 1; node < t->nodes + t->n; node++) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    const int rc = dlpi_behind_check(t, &b);
+    if (rc != DLP_OK) return rc;
+    for (const dlp_node *node = t->joins + 1 + b.n; node < t->nodes + t->n; node++) {
         const int verb = node->verb;
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
@@ -278,9 +281,10 @@ static int dlpi_branches_after(const dlpi_table *t) {
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(t, node,
-                                 "stands behind a zip or mix, where map, guard, batch, "
-                                 "transfer and out may; write it in the branch");
+            return dlpi_node_bad(
+                t, node,
+                "stands behind a zip or mix, where map, filter, expand, window, "
+                "pack, guard, batch, transfer and out may; write it in the branch");
     }
     return DLP_OK;
 }
@@ -335,12 +339,38 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
     return dlpi_copies_add(t, w, &ds, &f);
 }
 
-/* Add all rows up to this one, which joins them. */
+/* Add what is made of the joined rows. */
+static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
+                                const dlp_workers_desc *w) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_branches *j = &x->j;
+    int rc;
+    if (j->found.teams)
+        return dlpi_node_bad(t, t->joins + 1,
+                             "stands behind branches with workers of their own; leave async out "
+                             "of the branches, and give them one worker_init");
+    if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) return rc;
+    dlpi_joined_wrap(st, x);
+    if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
+    t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
+    t->unknown = true;
+    m.workers = *w;
+    return dlpi_makers_copies(t, &m);
+}
+
+/* Add all rows up to this one, which joins them, and makers behind it. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_branch_ops ops = {
         .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
+    const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;
     dlpi_branches *j;
+    dlpi_joined *x;
     dlpi_stage *st;
     int rc = dlpi_branches_from(t);
     if (rc == DLP_OK) rc = dlpi_branches_after(t);
@@ -351,8 +381,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
     t->p->node = node->name;
-    if ((st = dlpi_add(t->p, &dlpi_branches_ops, "branches", NULL)) == NULL) return t->p->err.code;
-    j = st->self;
+    st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
+    if (st == NULL) return t->p->err.code;
+    x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
+    j = behind ? &x->j : st->self;
     j->ops = &ops;
     t->at = 1;
     do {
@@ -367,9 +399,10 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    rc = dlpi_found_take_run(t->p, st, &(dlpi_cells_desc){.queue_size = j->found.d.queue_size});
-    if (rc != DLP_OK) return rc;
+    const dlpi_cells_desc cells = {.queue_size = j->found.d.queue_size};
     if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc == DLP_OK && behind) return dlpi_branches_behind(t, st, x, &w);
+    if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, &cells);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;

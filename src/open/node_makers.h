@@ -96,8 +96,12 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    struct dlpi_arrivals *reader;        /* of the push */
-    const dlp_node *maker;               /* the last expand, or a pack; NULL: filters alone */
+    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
+    const dlp_field *joined;
+    uint32_t n_joined;
+    struct dlpi_arrivals *reader; /* of the push */
+    const dlp_node *maker;        /* the last expand; NULL: none */
+    const dlp_node *pack;         /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -242,19 +246,19 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
+    if (m->pack != NULL)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
-    if (m->maker != NULL)
-        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
-    if (m->load != NULL)
-        return dlpi_node_bad(t, node, "packs items of a part; make the documents in fetch");
-    m->maker = node;
+    m->pack = node;
     dlpi_makers_id(m, node->pack.id); /* needs: pack */
+    if (m->maker != NULL && m->maker->expand.shuffle_items)
+        return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
+                        "0 before a pack, which takes documents in their order",
+                        m->maker->expand.shuffle_items);
     return DLP_OK;
 }
 
@@ -273,6 +277,11 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    if (m->joins != NULL) {
+        m->input.writes_all_bytes = 1;
+        m->n_fetched = m->n_joined;
+        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+    }
     if (t->nodes->verb != DLP_PUSH) return DLP_OK;
     m->push = t->nodes;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
@@ -387,10 +396,16 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
         if (m->rows[i].verb == DLP_FILTER) return &m->rows[i];
     return m->rows;
+}
+
+/* True if an input may have several items. */
+static inline bool dlpi_makers_made(const dlpi_makers *m) {
+    return m->load != NULL || m->maker != NULL;
 }
 
 /* The stage that makes items. */
@@ -428,7 +443,7 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
         most = dlpi_times(most, m->level[i].maker.max_out);
-    if (most > UINT64_C(1) << 31)
+    if (m->maker != NULL && most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
                            "max_out, times those of the rows above, is %" PRIu64
                            " items of one input, must be at most 2^31; let inputs be smaller",
@@ -454,14 +469,18 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
 
 /* Give the stage its levels, and a copy of their fields. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
+    static const dlpi_branch_ops by = {.bytes = dlpi_expand_bytes,   /* needs: pack */
+                                       .load = dlpi_expand_load_by}; /* needs: pack */
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
+    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
+    if (rc == DLP_OK && m->pack != NULL)
+        rc = dlpi_pack_take_makers(t->p, st, &by); /* needs: pack */
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 

@@ -110,12 +110,16 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
    and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
-   of a phase (1), and the bits of ordinal and of used in each list (1 each). ---- */
+   of a phase (1), and the bits of ordinal and of used in each list (1 each).
+   Where items are made of joined rows the byte is DLPI_CURSORS_JOINED. After the bits of a phase
+   come those of used (1), and of a place in a window (1), or 0. A path is the place before a row.
+   What of the row is used stands behind the path. ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
 #define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
-#define DLPI_BRANCHES 8u         /* lists that are joined, at most */
+#define DLPI_CURSORS_JOINED 0x7eu
+#define DLPI_BRANCHES 8u /* lists that are joined, at most */
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -150,7 +154,7 @@ typedef struct dlpi_cursors {
 } dlpi_cursors;
 
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
-    if (c->lists > 0) return 7 + 2 * c->lists;
+    if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
@@ -182,9 +186,11 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
     if (c->lists > 0) {
-        dlpi_bits_put(at, &bit, 8, DLPI_CURSORS_PATHS);
+        dlpi_bits_put(at, &bit, 8, c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS);
         dlpi_bits_put(at, &bit, 8, c->lists);
         dlpi_bits_put(at, &bit, 8, c->phase_bits);
+        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->used_bits);
+        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->place_bits);
         memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
         return;
     }
@@ -196,10 +202,15 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
 /* The rest of what stands before paths, from that bit on. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
+    const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
     c->ordinal_bits = 0;
+    c->used_bits = joined;
     c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
     if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
     c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined) c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined) c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    if (joined && (c->used_bits - 1u >= 64 || c->place_bits > 64)) return false;
     memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
     for (uint32_t b = 0; b < c->lists; b++)
         if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
@@ -214,7 +225,8 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits == DLPI_CURSORS_PATHS) return dlpi_cursors_read_paths(c, at, bit, bytes);
+    if (c->ordinal_bits == DLPI_CURSORS_PATHS || c->ordinal_bits == DLPI_CURSORS_JOINED)
+        return dlpi_cursors_read_paths(c, at, bit, bytes);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
     if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
         c->ordinal_bits -= DLPI_CURSORS_PLACES;
@@ -250,6 +262,7 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
 typedef struct dlpi_path {
     dlpi_cursor list[DLPI_BRANCHES];
     uint64_t phase;
+    dlpi_cursor row; /* of items made of the row: used, and place and check of a window */
 } dlpi_path;
 
 static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
@@ -259,6 +272,10 @@ static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const 
         dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
     }
     dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
+    dlpi_bits_put(at, &bit, c->used_bits, x->row.used);
+    if (c->place_bits == 0) return;
+    dlpi_bits_put(at, &bit, c->place_bits, x->row.place);
+    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->row.check);
 }
 
 static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
@@ -269,6 +286,10 @@ static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i,
         x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
     }
     x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
+    x->row.used = dlpi_bits_take(at, &bit, c->used_bits);
+    if (c->place_bits == 0) return;
+    x->row.place = dlpi_bits_take(at, &bit, c->place_bits);
+    x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
 }
 
 /* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/branches, system/stages/branch_chains */
-#include "inputs/branches.h"
+#include "inputs/branch_cells.h"
 /* ---- zip and mix: workers that make the items of all branches, and rows that are copied ---- */
 
 /* ---- work ---- */
@@ -51,21 +51,10 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback: an item of each branch, or of one of them, out of its cell. */
+/* The fetch stage's callback. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches *j = user;
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
-    const uint32_t items = j->period > 0 ? 1 : j->n;
-    for (uint32_t k = 0; k < items; k++) {
-        const dlpi_found_row *from = e->row + (size_t)k * e->p->batch_rows;
-        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(e->p, &b->x, from->cell),
-                         .item = from->number};
-        dlp_item one = {.data = it->data + b->first_field,
-                        .length = it->length + b->first_field,
-                        .part = &part};
-        j->ops->copy((void *)(uintptr_t)&b->x, &one);
-    }
+    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
     return 0;
 }
 
@@ -103,24 +92,6 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
-/* What of a branch follows from the run. */
-static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
-                               uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    if (f->plan.weights && !dlpi_found_deal(&f->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
-    return DLP_OK;
-}
-
 static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
@@ -146,21 +117,6 @@ static int dlpi_branches_sizes(dlp_pipe *p) {
 }
 
 /* ---- cells ---- */
-
-static int dlpi_branch_check(dlp_pipe *p, dlpi_stage *st, dlpi_branches *j, uint32_t k) {
-    dlpi_branch *b = &j->at[k];
-    dlpi_expand *x = &b->x;
-    dlpi_stage one = *st;
-    uint64_t rows = dlpi_found_look(p, &j->found);
-    int rc;
-    one.self = x;
-    one.w.num_workers = j->at[b->team].n_workers;
-    dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
-    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
-    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
-}
 
 /* Number the cells: of a team after those of the team before it. Returns how many there are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
@@ -188,7 +144,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const int rc = dlpi_branch_check(p, st, j, k);
+        const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
         f->all = q;
         f->name = j->at[k].name;
@@ -217,12 +173,7 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, j->found.n_cells, j->found.most_run);
-    for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_expand *x = &j->at[k].x;
-        x->at = bytes = dlpi_round_up(bytes, dlpi_found_align(&x->found));
-        x->stride = dlpi_round_up(x->found.d.max_part_bytes, dlpi_found_align(&x->found));
-        bytes = dlpi_sum(bytes, dlpi_times(x->stride, x->found.n_cells));
-    }
+    for (uint32_t k = 0; k < j->n; k++) bytes = dlpi_branch_place(&j->at[k], bytes);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
                    "part cells of all branches", bytes, 1, 4096);
 }
@@ -233,26 +184,6 @@ static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
-/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. */
-static int dlpi_branch_blocks(const dlpi_branches *j, uint32_t k, dlpi_block *out) {
-    const dlpi_branch *b = &j->at[k];
-    const dlpi_found_plan *plan = &b->x.found.plan;
-    const size_t at = offsetof(dlpi_branches, at) + k * sizeof *b;
-    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
-    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
-    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
-                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
-    out[1] =
-        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
-    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
-    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
-                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
-    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
-                          dlpi_times(orders, sizeof *plan->own_passes)};
-    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
-    return 6;
-}
-
 static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
@@ -261,7 +192,7 @@ static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, k, out + n);
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
 
@@ -285,31 +216,15 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     q->free = q->free_last = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        const uint32_t end = f->first_cell + f->n_cells;
         dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);
-        f->use = q->use;
-        f->items = q->items;
-        f->counts = q->counts;
-        f->streams = q->streams + (size_t)(k + 1) * q->cursors.n;
-        for (uint32_t i = 0; i < q->cursors.n; i++)
-            f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-        f->run = 1;
-        f->waits = f->waits_last = DLPI_FOUND_NONE;
-        f->free = f->first_cell;
-        f->free_last = end - 1;
-        q->use[end - 1].next = DLPI_FOUND_NONE;
+        dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }
 
 /* ---- states ---- */
 
 static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
-    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
-    s->params = dlpi_absorb(s->params, j->weights_hash);
-    for (uint32_t b = 0; b < j->n; b++)
-        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
-                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+    dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
 static const dlpi_source_ops dlpi_branches_source = {

@@ -140,7 +140,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        dlpi_found_shuffled(q) || all == 0)
+        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -198,10 +198,6 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_expand_bytes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
-}
-
-static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
-    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
 static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {

@@ -15,6 +15,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -39,21 +40,37 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
     q->d = (dlp_part_desc){.manifest_id = d->id};
-    q->least_items = 1;
+    q->least_items = d->min_documents ? d->min_documents : 1;
+    k->most_documents = 1;
+    k->x.n_levels = 1;
     return dlpi_found_take_run(p, st, cells);
 }
 
 /* ---- fields ---- */
 
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input.fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
+/* The fields of documents: those of the last expand that has its own, or of fetch. Returns how many
+   there are. node: whose fields they are. */
+static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
+                                const char **node) {
+    const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
+    uint32_t n = x->input.n_fields;
+    *f = x->input.fields;
+    *node = p->fetch->name;
+    for (uint32_t i = 1; i < x->n_levels; i++)
+        if (x->level[i].n > 0) {
+            *f = st->fields + x->level[i].first;
+            *node = x->level[i - 1].name;
+            n = x->level[i].n;
+        }
+    return n;
+}
+
+static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 after pack", n);
+    for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
-            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+            return dlpi_bad_field(p, node, i, f[i].name, "shape",
                                   "after pack each field is ragged, and has the shape[0] of the "
                                   "first one, the longest document, below 2^31");
     return DLP_OK;
@@ -65,17 +82,30 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
+    const dlp_field *from;
+    const char *node;
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
     int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    if (rc != DLP_OK) return rc;
+    n = dlpi_pack_input(p, st, &from, &node);
+    if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
+    k->n = n;
+    k->longest = (uint64_t)from[0].shape[0];
+    k->x.found.most_items = k->x.found.plan.most = dlpi_times(k->most_documents, k->longest);
+    if (k->d.min_documents > k->most_documents)
+        return dlpi_bad(p, st->name, "min_documents", "at most what load or expand may make",
+                        k->d.min_documents);
+    if (k->x.found.most_items > UINT64_C(1) << 31)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
+                           "an input has up to %" PRIu64 " documents of %" PRIu64
+                           " tokens, 2^31 tokens at most; let inputs, or shape[0], be smaller",
+                           k->most_documents, k->longest);
     for (uint32_t i = 0; i < n; i++) {
-        k->fields[i] = k->x.input.fields[i];
+        k->fields[i] = from[i];
         k->fields[i].shape[0] = t;
         k->fields[i].max_per_batch = 0;
     }
@@ -96,28 +126,59 @@ static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Documents of a stream that hold the rows which must be known. */
+/* So many documents, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_pack_inputs(const dlpi_pack *k, uint64_t documents) {
+    const uint64_t least = k->x.found.least_items;
+    return 1 + (documents - 1 + least - 1) / least;
+}
+
+/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
+   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    uint64_t rows = dlpi_found_look(p, &k->x.found);
-    if (k->d.rule == DLP_PACK_FIT)
-        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
-    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+    const uint64_t rows = dlpi_found_look(p, &k->x.found), n = k->d.window;
+    uint64_t pieces, all;
+    if (k->d.rule == DLP_PACK_CUT)
+        return dlpi_pack_inputs(k, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
+                                                : dlpi_times(rows, k->most));
+    pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
+    all = dlpi_pack_inputs(k, dlpi_times(rows, n));
+    return pieces < all ? pieces : all;
+}
+
+/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
+    dlpi_expand *x = &k->x;
+    dlpi_found *q = &x->found;
+    int rc;
+    q->most_run = 1;
+    if (k->by == NULL) {
+        rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
+        if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
+        q->d.max_part_bytes = x->level->bytes;
+        dlpi_arrived_place(x);
+        return rc;
+    }
+    q->most_items = k->most_documents;
+    rc = k->by->bytes(p, st, x, st->fields);
+    q->most_items = q->plan.most;
+    k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
+    q->d.max_part_bytes =
+        dlpi_sum(k->ends, sizeof(dlpi_pack_ends) + dlpi_times(k->most_documents, 4));
+    return rc;
 }
 
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
-    if (rc != DLP_OK) return rc;
-    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
-    for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
-    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
+    int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->level->bytes;
-    x->found.most_run = 1;
-    dlpi_arrived_place(x);
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+    if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k),
+                            "batch_size, max_segments, window, min_documents");
 }
 
 static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -159,13 +220,16 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
-                             int32_t *places) {
+static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_pack_row *row,
+                             int32_t *bounds, int32_t *places) {
     uint32_t at = 0;
     bounds[0] = 0;
     for (uint32_t i = 0; i < k->most; i++) {
-        uint32_t n = i < row->n ? row->at[i].tokens : 0;
-        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
+        const dlpi_pack_segment *g = &row->at[i];
+        uint32_t n = i < row->n ? g->tokens : 0;
+        int32_t from = 0;
+        if (n > 0 && k->d.positions)
+            from = (int32_t)(g->first - dlpi_pack_find(p, g->cell, g->first).first);
         for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
         at += n;
         bounds[i + 1] = (int32_t)at;
@@ -178,22 +242,70 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
     const dlpi_pack_row *row = e->row;
-    for (uint32_t f = 0; f < k->n; f++) {
-        uint8_t *to = it->data[f];
-        for (uint32_t i = 0; i < row->n; i++) {
-            const dlpi_pack_segment *g = &row->at[i];
-            uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
-                   (size_t)bytes);
-            to += bytes;
-        }
-        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
+    const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < row->n; i++) {
+        const dlpi_pack_segment *g = &row->at[i];
+        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
+        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
+        for (uint32_t f = 0; f < k->n; f++)
+            memcpy((uint8_t *)it->data[f] + at * k->unit[f],
+                   item + l->at[f] + (g->first - from.first) * k->unit[f],
+                   (size_t)(g->tokens * k->unit[f]));
+        at += g->tokens;
     }
-    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
+    for (uint32_t f = 0; f < k->n; f++)
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
+    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
 /* ---- a document is read ---- */
+
+/* Check a document's lengths. Returns 0; DLP_SKIP: it has no tokens, or too many; or a failure. */
+static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
+    const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
+    const bool longer = lengths[0] > k->d.tokens;
+    for (uint32_t f = 1; f < k->n; f++)
+        if (lengths[f] != lengths[0])
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                            fs->at[f].name, lengths[f], fs->at[0].name, lengths[0]);
+    if (longer && k->d.longer == DLP_PACK_LONGER_ERROR)
+        return dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                        lengths[0], k->d.tokens);
+    return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
+}
+
+/* The last step of a document in a cell that has several. */
+static int dlpi_pack_step(void *user, dlp_item *it) {
+    return dlpi_pack_length(it->call->w, user, it->length);
+}
+
+/* Make the documents of an input, and note where each ends. */
+static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
+    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    const int rc = k->by->load(w, &k->x, c);
+    uint64_t tokens = 0;
+    if (rc != 0) return rc;
+    to->n = (uint32_t)cell->items;
+    for (uint32_t i = 0; i < to->n; i++) {
+        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        to->end[i] = (uint32_t)tokens;
+    }
+    if (to->n > 0 && to->n < k->x.found.least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "it has %" PRIu32
+                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        to->n, w->st->name, k->x.found.least_items);
+    cell->items = tokens;
+    cell->bytes = tokens * k->unit[0];
+    return 0;
+}
 
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
@@ -204,18 +316,10 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
-    for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (lengths[f] != lengths[0])
-            rc = dlpi_say(
-                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
+    if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
-    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
-        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
@@ -225,9 +329,14 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
 
 static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_pack *k = dlpi_pack_of(p);
-    const uint64_t words[] = {
-        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
-        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
+    const uint64_t words[] = {k->d.tokens,
+                              (uint64_t)k->d.rule,
+                              k->d.overlap,
+                              k->most,
+                              k->d.window,
+                              (uint64_t)k->d.longer,
+                              (uint64_t)k->d.positions,
+                              k->x.found.d.manifest_id};
     s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
 }
@@ -242,29 +351,47 @@ static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage)
     return true;
 }
 
+#define DLPI_PACK_SOURCE \
+    .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
+
 static const dlpi_source_ops dlpi_pack_source = {
-    .sizes = dlpi_pack_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_pack_slot_bytes,
-    .row_bytes = sizeof(dlpi_pack_extra),
-    .row = dlpi_pack_row_extra,
-    .config = dlpi_pack_config,
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
+    DLPI_PACK_SOURCE,
     .input = "document",
     .load = dlpi_pack_load,
 };
 
-static const dlpi_stage_ops dlpi_pack_ops = {
-    .kind = DLP_STAGE_PACK,
-    .expands = 1,
-    DLPI_OPS_OF_READS,
-    .seen = dlpi_pack_seen,
-    .words = {.items = "tokens", .windows = "documents"},
-    .self_bytes = sizeof(dlpi_pack),
-    .check = dlpi_pack_check,
-    .layout = dlpi_found_layout,
-    .private_words = "document tables",
-    .blocks = dlpi_pack_blocks,
-    .live = dlpi_pack_live,
-    .source = &dlpi_pack_source,
+/* Behind a load or an expand. */
+static const dlpi_source_ops dlpi_pack_made_source = {
+    DLPI_PACK_SOURCE,
+    .input = "input",
+    .load = dlpi_pack_load_made,
 };
+
+#define DLPI_PACK_OPS \
+    .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
+    .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
+    .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
+    .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
+
+static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
+static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
+
+/* An input has several documents, which `by` makes as the levels of the stage say. */
+static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_ops *by) {
+    dlpi_pack *k = st->self;
+    dlpi_level *l = &k->x.level[k->x.n_levels - 1];
+    dlpi_step *step = &l->steps[l->n_steps];
+    if (l->n_steps == DLPI_STEPS)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "node \"%s\" stands behind eight filters and maps; leave one out",
+                           st->name);
+    l->n_steps++;
+    *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
+    dlpi_copy_text(step->name, sizeof step->name, st->name);
+    st->ops = &dlpi_pack_made_ops;
+    k->by = by;
+    k->most_documents = k->x.found.most_items;
+    return DLP_OK;
+}

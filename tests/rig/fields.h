@@ -242,6 +242,7 @@ static const field_row rows_[] = {
     VALUE(dlp_pack_desc, longer, DLP_PACK_LONGER_DROP),
     VALUE(dlp_pack_desc, positions, 1),
     VALUE(dlp_pack_desc, id, 3),
+    VALUE(dlp_pack_desc, min_documents, 2),
 
     VALUE(dlp_loader_desc, batch_size, 6),
     VALUE(dlp_loader_desc, num_workers, 3),

@@ -15,9 +15,11 @@
 
 enum { OF_PARTS, OF_EXPAND, OF_FILTER, OF_CUT, OF_FIT, KINDS };
 enum { ENDS_ALONE, ENDS_AGREE, ENDS_UNEVEN };
+enum { OF_ONE, OF_PARTS_COUNTED, OF_PARTS_FOUND, OF_EXPANDED };
 
 typedef struct order_plan {
     int kind;
+    int made; /* of packing: OF_ONE, or what makes several documents of an input */
     uint32_t inputs, streams, batch;
     uint64_t seed;
     int shuffle, shuffle_items, weighed;
@@ -32,6 +34,7 @@ typedef struct order_plan {
 
 typedef struct piece {
     uint32_t input, first, n, pass;
+    uint32_t begins, number; /* of documents: the first token, and the number in the input */
 } piece;
 
 typedef struct row {
@@ -140,7 +143,8 @@ static void write_items(const order_plan *o, uint64_t epoch, uint64_t s, uint32_
             x->over |= want > 0 && empty > each;
             for (uint32_t k = 0; k < count && n < MOST_ROWS; k++) {
                 uint32_t number = o->shuffle_items ? (uint32_t)permuted(count, key, epoch, k) : k;
-                all[n++] = (element){{order[i], number, 1, (uint32_t)pass}, pass * each + i, k + 1};
+                all[n++] =
+                    (element){{order[i], number, 1, (uint32_t)pass, 0, 0}, pass * each + i, k + 1};
             }
         }
         x->over |= n == MOST_ROWS || each == 0;
@@ -154,8 +158,32 @@ static void write_items(const order_plan *o, uint64_t epoch, uint64_t s, uint32_
 /* ---- packing ---- */
 
 typedef struct document {
-    uint32_t input, pass, n;
+    uint32_t input, pass, n, first, number;
 } document;
+
+/* The tokens of an input are those of its documents, one after the other. Returns where the one
+   that begins at `first` ends. */
+static uint32_t document_end(const order_plan *o, uint32_t input, uint32_t first) {
+    const uint32_t end = first + 1 + (uint32_t)mixed(mixed(98, input), first) % 12;
+    return o->made == OF_ONE || end > o->count[input] ? o->count[input] : end;
+}
+
+/* Each third of them is none, and left out. */
+static int is_document(const order_plan *o, uint32_t number) {
+    return o->made == OF_ONE || number % 3 != 2;
+}
+
+/* True if there is document `number` of an input, or a place that has none. */
+static int document_of(const order_plan *o, uint32_t input, uint32_t number, document *d) {
+    d->input = input;
+    d->first = d->n = 0;
+    for (d->number = 0;; d->number++) {
+        d->n = is_document(o, d->number) ? document_end(o, input, d->first) - d->first : 0;
+        if (d->first == o->count[input]) return 0;
+        if (d->number == number) return 1;
+        d->first += d->n;
+    }
+}
 
 #define MOST_DOCUMENTS 6000
 
@@ -165,9 +193,9 @@ static uint32_t write_documents(const order_plan *o, uint64_t epoch, uint64_t s,
     for (uint64_t pass = 0; pass < passes; pass++) {
         uint32_t each = pass_of(o, epoch, s, pass, order);
         for (uint32_t i = 0; i < each && n < MOST_DOCUMENTS; i++) {
-            uint32_t tokens = o->count[order[i]];
-            if (o->kind == OF_FIT && o->longer && tokens > o->tokens) tokens = 0;
-            if (tokens > 0) to[n++] = (document){order[i], (uint32_t)pass, tokens};
+            document d = {.pass = (uint32_t)pass};
+            for (uint32_t k = 0; document_of(o, order[i], k, &d) && n < MOST_DOCUMENTS; k++)
+                if (d.n > 0 && !(o->kind == OF_FIT && o->longer && d.n > o->tokens)) to[n++] = d;
         }
     }
     return n;
@@ -180,7 +208,9 @@ static void write_cut(const order_plan *o, stream *x, const document *d, uint32_
         while (at < n && r->tokens < o->tokens && r->n < o->segments && !x->over) {
             uint32_t room = o->tokens - r->tokens, left = d[at].n - from;
             uint32_t take = left < room ? left : room;
-            piece_put(x, r, (piece){d[at].input, from, take, d[at].pass});
+            piece_put(x, r,
+                      (piece){d[at].input, d[at].first + from, take, d[at].pass, d[at].first,
+                              d[at].number});
             from += take;
             if (from == d[at].n) at++, from = 0;
         }
@@ -201,7 +231,8 @@ static void write_window(const order_plan *o, stream *x, const document *d, uint
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t at = 0; at < d[i].n; at += o->tokens) {
             uint32_t rest = d[i].n - at;
-            left[k++] = (piece){d[i].input, at, rest < o->tokens ? rest : o->tokens, d[i].pass};
+            left[k++] = (piece){d[i].input, d[i].first + at, rest < o->tokens ? rest : o->tokens,
+                                d[i].pass,  d[i].first,      d[i].number};
         }
     for (uint32_t turn = 0; turn < k; turn++) {
         uint32_t long_at = 0, to = rows;
@@ -266,8 +297,11 @@ static uint32_t input_behind(const order_plan *o, const stream *x, uint32_t give
 /* An input without rows is left out of what is written down, so its place in a stream is not known
    here. */
 static int has_rows(const order_plan *o, uint32_t input) {
-    uint32_t n = o->count[input];
-    return n > 0 && !(o->kind == OF_FIT && o->longer && n > o->tokens);
+    document d;
+    if (o->kind != OF_FIT || !o->longer) return o->count[input] > 0;
+    for (uint32_t k = 0; document_of(o, input, k, &d); k++)
+        if (d.n > 0 && d.n <= o->tokens) return 1;
+    return 0;
 }
 
 /* Nobody knows the rows of an input that can't be read. A stream is known up to the first of these

@@ -153,7 +153,9 @@ static int fetch_filtered(void *user, dlp_item *it) {
     return o->count[it->index] ? 0 : DLP_SKIP;
 }
 
-static uint16_t token_of(uint64_t input, uint64_t i) { return (uint16_t)word_of(input, i); }
+static uint16_t token_of(uint64_t input, uint64_t i) {
+    return (uint16_t)(word_of(input, i) % UINT16_MAX);
+}
 
 static int fetch_document(void *user, dlp_item *it) {
     const order_plan *o = user;
@@ -166,6 +168,74 @@ static int fetch_document(void *user, dlp_item *it) {
     for (uint32_t i = 0; i < n; i++) ((uint16_t *)it->data[1])[i] = (uint16_t)(random + i);
     it->length[0] = it->length[1] = n;
     return n == 0 && it->index % 2 ? DLP_SKIP : 0;
+}
+
+/* ---- several documents of an input ---- */
+
+#define MOST_DOCUMENTS_OF (2 * LONGEST)
+
+static void document_put(dlp_item *it, const document *d, uint16_t random) {
+    const int left_out = !is_document(&now_.o, d->number) && d->number % 2;
+    const uint32_t n = left_out ? 3 : d->n;
+    for (uint32_t i = 0; i < n; i++) {
+        ((uint16_t *)it->data[0])[i] = left_out ? UINT16_MAX : token_of(d->input, d->first + i);
+        ((uint16_t *)it->data[1])[i] = (uint16_t)(random + d->first + i);
+    }
+    it->length[0] = it->length[1] = n;
+}
+
+static int expand_documents(void *user, dlp_expand *x) {
+    const order_plan *o = user;
+    uint64_t random;
+    document d;
+    callback_of(x->item->epoch);
+    memcpy(&random, x->item->data[0], sizeof random);
+    for (uint32_t k = 0; document_of(o, (uint32_t)x->item->index, k, &d); k++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return dlp_fail(x->call, 6, "no room");
+        document_put(it, &d, (uint16_t)random);
+        if (k % 5 == 1) die_now_and_then(it->data[0], 16);
+    }
+    return 0;
+}
+
+static uint64_t documents_in(const order_plan *o, uint64_t input) {
+    document d;
+    uint64_t n = 0;
+    while (document_of(o, (uint32_t)input, (uint32_t)n, &d)) n++;
+    return n;
+}
+
+static int load_documents(void *user, dlp_part *part) {
+    const order_plan *o = user;
+    die_now_and_then(part->data, (size_t)part->capacity);
+    callback_of(UINT64_MAX);
+    if (fails(part->index, part->attempt)) return dlp_fail(part->call, 5, "torn");
+    part->items = documents_in(o, part->index);
+    part->bytes = 8;
+    memcpy(part->data, &part->index, 8);
+    return 0;
+}
+
+static int count_documents(void *user, uint64_t part, uint64_t *items) {
+    *items = documents_in(user, part);
+    return 0;
+}
+
+static int fetch_document_of_part(void *user, dlp_item *it) {
+    const order_plan *o = user;
+    document d;
+    callback_of(it->epoch);
+    if (*(const uint64_t *)it->part->data != it->index ||
+        !document_of(o, (uint32_t)it->index, (uint32_t)it->part->item, &d))
+        return dlp_fail(it->call, 6, "no such document");
+    document_put(it, &d, (uint16_t)dlp_item_random(it, 7));
+    return 0;
+}
+
+static int keep_documents(void *user, const dlp_item *it) {
+    (void)user;
+    return it->length[0] == 0 || *(const uint16_t *)it->data[0] != UINT16_MAX;
 }
 
 /* Not idempotent. */
@@ -240,12 +310,15 @@ static int packed_row_is(const dlp_batch *b, uint32_t r, const stream *x, const 
     ok &= b->fields[1].lengths[r] == want->tokens && b->index[r] == x->pieces[want->at].input;
     for (uint32_t k = 0; k < want->n; k++) {
         const piece *p = &x->pieces[want->at + k];
-        uint64_t random = drawn_of(b->epoch, (uint64_t)p->pass * o->inputs + p->input);
+        uint64_t key = (uint64_t)p->pass * o->inputs + p->input, random;
+        if (o->made == OF_PARTS_FOUND || o->made == OF_PARTS_COUNTED)
+            key = mixed(key, p->number + UINT64_C(1));
+        random = drawn_of(b->epoch, key);
         for (uint32_t j = 0; j < p->n; j++, n++) {
             uint16_t more = (uint16_t)(n == 0 ? now_.maps : 0);
             ok &= tokens[n] == (uint16_t)(token_of(p->input, p->first + j) + more);
             ok &= drawn[n] == (uint16_t)(random + p->first + j);
-            ok &= at[n] == (int32_t)(j + (now_.positions ? p->first : 0));
+            ok &= at[n] == (int32_t)(j + (now_.positions ? p->first - p->begins : 0));
         }
         ok &= cu[k + 1] == (int32_t)n;
     }
@@ -368,6 +441,30 @@ static void add_pack(dlp_pipe *p, config *c, const life *l) {
                           .workers = makers_desc(l),
                           .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
     inside_add_pack(p, &d);
+}
+
+/* What makes several documents of an input. */
+static dlp_node table_load(config *c, const life *l) {
+    order_plan *o = &c->o;
+    dlp_node node = {.name = "load",
+                     .verb = DLP_LOAD,
+                     .load = {.max_part_bytes = 8, .load = load_documents, .user = o},
+                     .workers = makers_desc(l)};
+    if (o->made == OF_PARTS_FOUND)
+        node.load.max_items = MOST_DOCUMENTS_OF;
+    else
+        node.load.count = count_documents;
+    return node;
+}
+
+static dlp_node table_documents(config *c) {
+    return (dlp_node){.name = "documents",
+                      .verb = DLP_EXPAND,
+                      .expand = {.expand = expand_documents,
+                                 .user = &c->o,
+                                 .fields = document_fields,
+                                 .n_fields = 2,
+                                 .max_out = MOST_DOCUMENTS_OF}};
 }
 
 static const dlp_item_fn fetches_[KINDS] = {fetch_of_part, fetch_input, fetch_filtered,
@@ -523,6 +620,7 @@ static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
             to[n++] =
                 (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = o->window}};
     }
+    if (o->made == OF_PARTS_FOUND || o->made == OF_PARTS_COUNTED) to[n++] = table_load(c, l);
     to[n++] = (dlp_node){.name = "read",
                          .verb = DLP_FETCH,
                          .fetch = {.fetch = fetches_[o->kind],
@@ -530,11 +628,20 @@ static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
                                    .fields = fetched_[o->kind],
                                    .n_fields = n_fetched_[o->kind]},
                          .workers = o->kind == OF_PARTS ? rows_desc(l) : makers_desc(l)};
+    if (o->made == OF_EXPANDED) {
+        to[n - 1].fetch.fetch = fetch_input;
+        to[n - 1].fetch.fields = input_fields;
+        to[n - 1].fetch.n_fields = 1;
+    } else if (o->made != OF_ONE) {
+        to[n - 1].fetch.fetch = fetch_document_of_part;
+        to[n - 1].workers = (dlp_workers_desc){.num_workers = 0};
+        return n;
+    }
     if (o->kind == OF_PARTS && c->stacked) to[n - 1].workers = (dlp_workers_desc){.num_workers = 0};
     if (o->kind != OF_PARTS && l->reads > 0 && l->makers != DLP_NONE) {
         dlp_node *read = &to[n - 1];
         read->fetch.fetch = NULL;
-        read->fetch.async = &by[o->kind];
+        read->fetch.async = &by[o->made == OF_EXPANDED ? OF_EXPAND : o->kind];
         read->fetch.in_flight = l->reads;
         read->workers.worker_init = requests_open;
         read->workers.worker_exit = requests_close;
@@ -557,6 +664,10 @@ static uint32_t table_makers(config *c, dlp_node *to) {
                                         .n_fields = 3,
                                         .max_out = MOST_COUNT,
                                         .shuffle_items = o->shuffle_items}};
+    if (o->made == OF_EXPANDED) to[n++] = table_documents(c);
+    if (o->made != OF_ONE)
+        to[n++] =
+            (dlp_node){.name = "good", .verb = DLP_FILTER, .filter = {.keep = keep_documents}};
     if (!packs(o)) n += table_stack(c, to + n);
     if (o->kind == OF_EXPAND && o->seed % 5 < 2)
         to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
@@ -623,7 +734,7 @@ static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc des
 static life wired(const config *c, const life *l, uint32_t rank) {
     life own = *l;
     uint64_t h = mixed(mixed(c->seed, rank), l->stop);
-    own.table = c->stacked || (h >> 40 & 1);
+    own.table = c->stacked || c->o.made != OF_ONE || (h >> 40 & 1);
     own.reads = h >> 41 & 1 ? 1 + (uint32_t)(h >> 44) % READS_MOST : 0;
     if (rank == 0 || h % 2) return own;
     own.prefetch = 1 + (int)(h >> 8 & 7);

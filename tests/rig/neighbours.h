@@ -156,10 +156,10 @@ static inline int is_early(uint64_t epoch) {
     return has(SET_EPOCH) && (now == UINT64_MAX || (epoch != UINT64_MAX && epoch != now));
 }
 
-static int fetch_document(dlp_item *it) {
+static int document_put(dlp_item *it, uint64_t id) {
     uint32_t *to = it->data[0];
-    it->length[0] = tokens_of(it->index);
-    for (uint64_t k = 0; k < it->length[0]; k++) to[k] = (uint32_t)(it->index * 100 + k + 1);
+    it->length[0] = tokens_of(id);
+    for (uint64_t k = 0; k < it->length[0]; k++) to[k] = (uint32_t)(id * 100 + k + 1);
     return 0;
 }
 
@@ -169,11 +169,11 @@ static int fetch_item(void *user, dlp_item *it) {
     if (is_early(it->epoch)) return dlp_fail(it->call, 8, "before set_epoch");
     if (has(RETRIES) && it->index % 7 == 3 && it->attempt == 0)
         return dlp_fail(it->call, 5, "once");
-    if (has(PACK)) return fetch_document(it);
     if (it->part) {
         memcpy(&word, (const char *)it->part->data + 8 * it->part->item, sizeof word);
         if (word != id) return dlp_fail(it->call, 6, "another item's part");
     }
+    if (has(PACK)) return document_put(it, id);
     if (!by_nodes_ && is_filtered(id)) return DLP_SKIP;
     write_item(it, id);
     return 0;
@@ -215,7 +215,10 @@ static int expand_item(void *user, dlp_expand *x) {
     for (uint64_t j = 0; j < made_of(input); j++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) return -1;
-        write_item(to, input * CELL + j);
+        if (has(PACK))
+            document_put(to, input * CELL + j);
+        else
+            write_item(to, input * CELL + j);
     }
     return 0;
 }
@@ -453,7 +456,7 @@ static int set_push(wiring *w, dlp_error *err) {
         to[n_fields()] = raw;
         it.index = i;
         if (has(PACK))
-            fetch_document(&it);
+            document_put(&it, it.index);
         else
             write_item(&it, i);
         if (has(RAGGED) || has(PACK)) CHECK(dlp_pusher_lengths(pusher, length) == DLP_OK);

@@ -5,7 +5,7 @@
 
 #include "neighbours.h"
 
-#define MOST_ROWS 1000
+#define MOST_ROWS 4000
 #define MOST_BATCHES 300
 
 typedef struct row {
@@ -42,7 +42,8 @@ static inline uint64_t bytes_digest(uint64_t id) {
     return digest;
 }
 
-static inline void write_document(outcome *o, uint64_t epoch, uint64_t document) {
+static inline void write_document(outcome *o, uint64_t epoch, uint64_t index, uint64_t document) {
+    (void)index;
     for (uint64_t k = 0; k < tokens_of(document); k++) {
         uint64_t x = document * 100 + k + 1;
         if (has(MAP)) x = mapped(x);
@@ -68,12 +69,11 @@ static inline void write_all(outcome *o) {
     for (uint64_t epoch = 0; epoch < epochs; epoch++) {
         for (uint64_t i = 0; i < ITEMS; i++) {
             if (is_filtered(i)) continue;
-            if (has(PACK))
-                write_document(o, epoch, i);
-            else if (has(FOUND) || has(EXPAND))
-                for (uint64_t j = 0; j < made_of(i); j++) write_row(o, epoch, i, i * CELL + j);
+            if (has(FOUND) || has(EXPAND))
+                for (uint64_t j = 0; j < made_of(i); j++)
+                    (has(PACK) ? write_document : write_row)(o, epoch, i, i * CELL + j);
             else
-                write_row(o, epoch, i, i);
+                (has(PACK) ? write_document : write_row)(o, epoch, i, i);
         }
         for (uint64_t j = 0; has(MIX) && j < MIXED; j++)
             write_row(o, epoch, ITEMS + j, MIXED_FIRST + j);

@@ -119,6 +119,8 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->guard = (int)test_pick(&d, 2) * (int)test_pick(&d, 4);
     if (packs(&c->o) && c->guard > GUARD_FINE) c->guard = GUARD_FINE;
     if (c->o.kind != OF_PARTS && c->guard == GUARD_REPLACE) c->guard = GUARD_DROP;
+    c->o.made = packs(&c->o) ? (int)(dlp_hash(seed, 3, 3, 5) % 7) - 3 : OF_ONE;
+    if (c->o.made < OF_ONE) c->o.made = OF_ONE;
     c->stacked = !packs(&c->o) && dlp_hash(seed, 3, 3, 3) % 3 == 0;
     if (c->stacked && c->guard == GUARD_REPLACE) c->guard = GUARD_DROP;
     c->guard_first = (int)test_pick(&d, 2);
@@ -166,13 +168,14 @@ static void describe(const config *c) {
     const order_plan *o = &c->o;
     printf(
         "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
-        "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
+        "%s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
         "raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, events %d, "
         "kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
-        o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->tokens, o->overlap,
-        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->least,
-        c->set, c->stacked, c->shared, c->share, c->sharers, c->leaves, c->events, c->kill_every);
+        o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->made, o->tokens,
+        o->overlap, o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises,
+        c->least, c->set, c->stacked, c->shared, c->share, c->sharers, c->leaves, c->events,
+        c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
@@ -636,7 +639,8 @@ static void tally(const config *c) {
                                         "errors",
                                         "min_items",
                                         "set_epoch",
-                                        "stacked"};
+                                        "stacked",
+                                        "several documents"};
     enum { N = sizeof words / sizeof *words };
     static uint64_t n[N];
     const order_plan *o = c ? &c->o : NULL;
@@ -674,7 +678,8 @@ static void tally(const config *c) {
                              errors_,
                              c->least && o->kind == OF_PARTS,
                              c->set,
-                             c->stacked};
+                             c->stacked,
+                             o->made != OF_ONE};
         for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
     }
 }

@@ -202,7 +202,7 @@ static void second_pipe__while_one_reads__refused(void) {
     dlp_batch *b = NULL;
     dlp_error err = {0};
     CHECK(push_loader_open(&p[0], &s, &two, &err) == DLP_ERR_ARG && p[0] == NULL);
-    CHECK(strcmp(err.field, "sampler.world_size") == 0);
+    CHECK(strcmp(err.field, "world_size") == 0);
     CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
                         NULL) == DLP_OK);
     u = producer(s, 1);

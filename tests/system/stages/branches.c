@@ -668,8 +668,6 @@ static int refused(const table *t, int code, const char *row, const char *words)
 
 static void rows__out_of_place__refused_by_name(void) {
     static const dlp_field z = {.name = "z", .dtype = DLP_U64};
-    static const dlp_expand_desc twice = {
-        .expand = expand, .max_out = 2, .fields = &z, .n_fields = 1};
     const dlp_node fetch = {.name = "more",
                             .verb = DLP_FETCH,
                             .fetch = {.fetch = fetch_item, .fields = &z, .n_fields = 1}};
@@ -684,7 +682,7 @@ static void rows__out_of_place__refused_by_name(void) {
     } while (0)
         REFUSED(DLP_ERR_GRAPH, "more", "by index behind a zip or mix", row_put(&t, 6, fetch));
         REFUSED(DLP_ERR_GRAPH, "again", "write it in the branch",
-                row_put(&t, 6, (dlp_node){.name = "again", .verb = DLP_EXPAND, .expand = twice}));
+                row_put(&t, 6, (dlp_node){.name = "again", .verb = DLP_LOAD}));
         REFUSED(DLP_ERR_GRAPH, "early", "behind the row that joins the branches",
                 row_put(&t, 3, (dlp_node){.name = "early", .verb = DLP_BATCH}));
         REFUSED(DLP_ERR_GRAPH, "window", "stands in a branch",

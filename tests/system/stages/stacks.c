@@ -737,7 +737,7 @@ static void stacks__too_much__refused_in_words(void) {
                      {"read", "fetch.async", "a load and other makers"},
                      {"a", "", "no fetch before it"},
                      {"a", "map.ends", "before an expand"},
-                     {"a", "", "packs items of a part"},
+                     {"read", "fields[].shape", "ragged"},
                      {"load", "load.shuffle_items", "before a cache"},
                      {"b", "", "behind a window"}};
         uint32_t n = 3;

@@ -1,0 +1,110 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/branches, system/stages/behind */
+#include "inputs/branches.h"
+/* ---- the cells of branches, and what is copied out of them ---- */
+
+/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
+   and each `next` of these another one. */
+static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
+                                const dlpi_found_row *row, size_t next, const dlp_item *it) {
+    const uint32_t items = j->period > 0 ? 1 : j->n;
+    for (uint32_t k = 0; k < items; k++) {
+        const dlpi_found_row *from = row + k * next;
+        const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
+        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell),
+                         .item = from->number};
+        dlp_item one = {.data = it->data + b->first_field,
+                        .length = it->length + b->first_field,
+                        .part = &part};
+        j->ops->copy((void *)(uintptr_t)&b->x, &one);
+    }
+}
+
+/* What of a branch follows from the run. */
+static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+                               uint8_t *bits) {
+    dlpi_found *f = &b->x.found;
+    f->plan.batch = q->plan.batch;
+    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.own_first = q->plan.own_first;
+    f->each = q->each;
+    if (f->plan.weights && !dlpi_found_deal(&f->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
+    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.ordinal_bits = bits[0];
+    f->cursors.used_bits = bits[1];
+    return DLP_OK;
+}
+
+/* rows: those that must be known at once. */
+static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
+                             uint64_t rows) {
+    dlpi_branch *b = &j->at[k];
+    dlpi_expand *x = &b->x;
+    dlpi_stage one = *st;
+    int rc;
+    one.self = x;
+    one.w.num_workers = j->at[b->team].n_workers;
+    dlpi_copy_text(one.name, sizeof one.name, b->name);
+    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
+    return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
+    dlpi_expand *x = &b->x;
+    x->at = dlpi_round_up(bytes, dlpi_found_align(&x->found));
+    x->stride = dlpi_round_up(x->found.d.max_part_bytes, dlpi_found_align(&x->found));
+    return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
+}
+
+/* All cells of a branch are free. q: the source. */
+static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+    const uint32_t end = f->first_cell + f->n_cells;
+    f->use = q->use;
+    f->items = q->items;
+    f->counts = q->counts;
+    f->streams = streams;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
+    f->run = 1;
+    f->waits = f->waits_last = DLPI_FOUND_NONE;
+    f->free = f->first_cell;
+    f->free_last = end - 1;
+    for (uint32_t c = f->first_cell; c < end; c++)
+        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
+/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
+   of j in the self of its stage. */
+static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
+    const dlpi_branch *b = &j->at[k];
+    const dlpi_found_plan *plan = &b->x.found.plan;
+    const size_t at = base + offsetof(dlpi_branches, at) + k * sizeof *b;
+    const size_t of_plan = at + offsetof(dlpi_branch, x.found.plan);
+    const uint64_t orders = plan->weights && plan->shuffle_inputs ? j->found.cursors.n : 0;
+    out[0] = (dlpi_block){at + offsetof(dlpi_branch, in),
+                          b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
+    out[1] =
+        (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
+                          plan->weights ? dlpi_found_weights_bytes(plan) : 0};
+    out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
+                          dlpi_times(orders, sizeof *plan->own_passes)};
+    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
+    return 6;
+}
+
+static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
+    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
+    s->params = dlpi_absorb(s->params, j->weights_hash);
+    for (uint32_t b = 0; b < j->n; b++)
+        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
+                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+}

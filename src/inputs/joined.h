@@ -1,0 +1,271 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/behind */
+#include "inputs/branches.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-joined     ITEMS MADE OF THE ROWS OF A ZIP OR MIX
+   A filter, an expand, a window or a pack behind a zip or mix works on rows that are joined of
+   items of branches. The source then has two levels of cells. The branches have lists and cells, as
+   in >>impl-branches. The source has a list and cells of its own, as in >>impl-found, and an input
+   of the source is one joined row. The scheduler writes into a free cell where the items of the row
+   lie. A worker copies the items, and makes items of the source.
+
+   A cell of a branch is kept until no cell that needs items of it is open or loading. So a death
+   costs nothing: the next worker copies the items again.
+
+   A row is known by the place where its stream stood before it: a cursor in each branch, and the
+   phase of a mix. A hash of the place stands for the ordinal of an input. A state has two things
+   of each stream: the place before the last row that is used, and how much of the row is used.
+
+   Why it can't stand still. Let a batch wait, and a stream lack an item. If a cell of the stream is
+   not known, workers load it, and wait for nothing. If all are known the stream has fewer than
+   `need` cells, as in >>impl-found. A stream takes more only while as many are left as all others
+   lack of their needs. So a cell is free, or comes free by itself. Then the stream lacks a joined
+   row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
+   stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
+
+typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >>impl-found */
+    dlpi_path before;             /* its row */
+    dlpi_found_row from[DLPI_BRANCHES];
+    bool holds; /* cells of branches are kept for it */
+} dlpi_joined_cell;
+
+typedef struct dlpi_joined {
+    dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
+    dlpi_joined_cell *cells; /* [n_cells] */
+    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands */
+    uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
+    uint32_t all_cells;
+    bool left; /* cells may hold others and be on no list, or behind one that failed */
+    dlpi_stage_ops ops;
+    dlpi_source_ops source;
+    const dlpi_stage_ops *inner; /* of an expand or pack */
+} dlpi_joined;
+
+/* ---- where streams stand ---- */
+
+static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
+    memset(to, 0, sizeof *to);
+    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
+    to->phase = j->streams[i].phase;
+}
+
+/* What stands for the ordinal of the row behind that place; 0: the first of an epoch. */
+static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
+    uint64_t h = 0, any = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        any |= x->list[b].ordinal | x->list[b].used;
+        h = dlpi_absorb(dlpi_absorb(h, x->list[b].ordinal), x->list[b].used);
+    }
+    return any != 0 ? h | 1 : 0;
+}
+
+static void dlpi_joined_begin(dlpi_found *q) {
+    dlpi_joined *x = q->joined;
+    x->j.found.epoch = q->epoch;
+    x->left = true;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        x->j.found.streams[i].rows = 0;
+        dlpi_branches_begin(&x->j.found, i);
+        x->at[i] = (dlpi_path){.phase = x->j.streams[i].phase};
+    }
+}
+
+static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
+    q->joined->at[i] = q->joined->cells[c].before;
+}
+
+static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+    dlpi_path path = q->joined->at[i];
+    path.row = q->streams[i].at;
+    dlpi_path_put(&q->cursors, at, i, &path);
+}
+
+static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
+                             bool set) {
+    dlpi_branches *j = &q->joined->j;
+    const uint64_t s = c->first + (uint64_t)i;
+    const uint32_t own = (uint32_t)(s - q->cursors.first);
+    dlpi_path path;
+    dlpi_path_take(c, at, i, &path);
+    if (!dlpi_branches_go(j, s, own, &path, set)) return false;
+    if (path.row.used > q->most_items) return false;
+    if (q->plan.window > 0 &&
+        (path.row.place >= q->plan.window || (path.row.place == 0 && path.row.check != 0)))
+        return false;
+    if (!set) return true;
+    path.row.ordinal = dlpi_joined_key(j, &path);
+    q->streams[own].at = path.row;
+    q->joined->at[own] = path;
+    return true;
+}
+
+/* ---- rows that are known ---- */
+
+static void dlpi_joined_known(dlp_pipe *p, dlpi_found *q) {
+    dlpi_branches *j = &q->joined->j;
+    DLPI_UNUSED(p);
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        j->found.streams[i].rows += dlpi_branches_known(j, i);
+}
+
+/* Stream i ends if it has no joined row more, and the branch that lacks the next item is out. */
+static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
+    const dlpi_found *rows = &q->joined->j.found;
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found *b;
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return;
+    b = dlpi_branches_lacks(rows, i);
+    if (!dlpi_found_out(b, &b->streams[i])) return;
+    x->epoch++;
+    x->next = 0;
+}
+
+static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
+    const dlpi_found *rows = &q->joined->j.found;
+    const dlpi_found_stream *x = &q->streams[i];
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return q;
+    return dlpi_branches_lacks(rows, i);
+}
+
+/* ---- cells of branches that are kept ---- */
+
+static uint32_t dlpi_joined_items(const dlpi_branches *j) { return j->period > 0 ? 1 : j->n; }
+
+/* Cell c is loaded, or never will be: what it has kept is needed no more. */
+static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
+    dlpi_joined *x = q->joined;
+    if (!x->cells[c].holds) return;
+    x->cells[c].holds = false;
+    for (uint32_t k = 0; k < dlpi_joined_items(&x->j); k++) {
+        const uint32_t b = x->cells[c].from[k].cell;
+        if (--x->kept[b] == 0) q->use[b].used = 0;
+    }
+}
+
+static void dlpi_joined_learned(dlpi_found *q, uint32_t c) {
+    if (q->use[c].failed)
+        q->joined->left = true;
+    else
+        dlpi_joined_release(q, c);
+}
+
+/* Release what cells keep that were put off their lists, or that nobody learns since one before
+   them failed. */
+static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
+    dlpi_joined *x = q->joined;
+    if (!x->left) return;
+    x->left = false;
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        uint32_t low;
+        if (!x->cells[c].holds) continue;
+        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        low = dlpi_input_state(p, c);
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
+            dlpi_joined_release(q, c);
+        else
+            x->left = true;
+    }
+}
+
+/* ---- a row is asked for ---- */
+
+/* Take the next item of stream i of a branch: where it lies. *index: of its input. False if the
+   item was left out, and only its place is there. */
+static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_t i,
+                             dlpi_found_row *to, uint64_t *index) {
+    const uint32_t c = f->streams[i].head;
+    dlpi_found_cell *u = &f->use[c];
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint64_t at;
+    bool whole;
+    while (u->from == items[u->input]) {
+        u->input++;
+        u->from = 0;
+    }
+    at = dlpi_found_shuffled(f) ? dlp_permutation_at(&f->items[c], u->taken) : u->from;
+    *to = (dlpi_found_row){c, (uint32_t)(u->input * f->most_items + at)};
+    *index = dlpi_input_indices(dlpi_input_at(p, c))[u->input];
+    whole = (u->lost >> u->input & 1) == 0;
+    x->kept[c]++;
+    u->used = UINT64_MAX;
+    dlpi_found_pass_item(p, f, &f->streams[i]);
+    return whole;
+}
+
+/* Draw the next joined row of stream i for cell c. *index: that of its first branch. Returns false
+   if an item of it was left out. */
+static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint64_t *index) {
+    dlpi_joined *x = q->joined;
+    dlpi_joined_cell *to = &x->cells[c];
+    uint32_t end, b;
+    bool whole = true;
+    dlpi_joined_place(&x->j, i, &to->before);
+    b = dlpi_branches_draw(&x->j, i, &end);
+    x->j.found.streams[i].rows--;
+    to->holds = true;
+    for (uint32_t k = 0; b < end; k++, b++) {
+        uint64_t of;
+        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &to->from[k], &of);
+        if (k == 0) *index = of;
+    }
+    if (!whole) dlpi_joined_release(q, c);
+    return whole;
+}
+
+/* Have items made of the next joined row of stream i in cell c. False if none is known that is
+   whole. */
+static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_joined *j = q->joined;
+    const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t index = 0;
+    while (!dlpi_joined_draw(p, q, i, c, &index))
+        if (j->j.found.streams[i].rows == 0) return false;
+    *u = (dlpi_found_cell){.epoch = q->epoch,
+                           .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
+                           .ticket = ++q->ahead.tickets,
+                           .run = 1,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(cell, u->epoch, 1);
+    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
+           dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
+    dlpi_input_indices(cell)[0] = cell->index = index;
+    cell->first = u->ordinal - index; /* random numbers go by the place of the row */
+    dlpi_input_offer(p, c, u->ticket);
+    return true;
+}
+
+/* The stream with the fewest cells of those that have a joined row, and may have a cell: of those
+   that no stream needs; cursors.n: none. */
+static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
+    const dlpi_found_stream *rows = q->joined->j.found.streams;
+    uint64_t needed = 0;
+    uint32_t best = q->cursors.n;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found_stream *x = &q->streams[i];
+        needed += x->cells > q->need ? x->cells : q->need;
+        if (dlpi_found_broken(q, x)) continue;
+        if (rows[i].rows > 0 && (best == q->cursors.n || x->cells < q->streams[best].cells))
+            best = i;
+    }
+    if (best < q->cursors.n && q->streams[best].cells >= q->need && needed >= q->n_cells)
+        return q->cursors.n;
+    return best;
+}
+
+static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
+    uint32_t i, c;
+    dlpi_joined_settle(p, q);
+    i = dlpi_joined_poorest(q);
+    if (i == q->cursors.n || (c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+    if (dlpi_joined_issue(p, q, i, c)) return 1;
+    dlpi_found_append(q, &q->free, &q->free_last, c);
+    return 0;
+}

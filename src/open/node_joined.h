@@ -1,0 +1,93 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/behind */
+#include "open/node_makers.h"
+#include "stages/joined.h"
+/* ---- filter, expand, window and pack behind a zip or mix ---- */
+
+/* What such a stage keeps: what an expand or a pack does, and behind that the branches. */
+typedef union dlpi_joined_inner {
+    dlpi_expand x;
+    dlpi_pack k; /* needs: pack */
+} dlpi_joined_inner;
+
+#define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
+
+/* As it is added; then it has the ops of an expand or a pack. */
+static const dlpi_stage_ops dlpi_joined_begins = {
+    .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
+};
+
+typedef struct dlpi_behind { /* rows behind the one that joins */
+    uint32_t n;              /* up to the last maker or window */
+    uint32_t makers;         /* of these, before the window */
+} dlpi_behind;
+
+static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
+    dlpi_behind b = {0, 0};
+    const dlp_node *rows = t->joins + 1;
+    for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
+        const int verb = rows[i].verb;
+        if (verb == DLP_FILTER || verb == DLP_EXPAND || verb == DLP_PACK) b.makers = b.n = i + 1;
+        if (verb == DLP_WINDOW) b.n = i + 1;
+    }
+    return b;
+}
+
+/* Only maps stand between makers. They run in the workers of the branches. */
+static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
+    for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
+        const int verb = node->verb;
+        if (verb != DLP_MAP && verb != DLP_FILTER && verb != DLP_EXPAND && verb != DLP_PACK &&
+            verb != DLP_WINDOW)
+            return dlpi_node_bad(t, node,
+                                 "stands between a zip or mix and makers behind it; write it "
+                                 "behind the last of these");
+        if (verb == DLP_WINDOW && node != t->joins + b->n)
+            return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
+        if (dlpi_workers_given(&node->workers))
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                               "workers is set, and the node runs in the workers of the branches; "
+                               "set it there");
+        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) /* needs: pack */
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "pack.rule",                        /* needs: pack */
+                "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in " /* needs: pack */
+                "tables of one list each",                                         /* needs: pack */
+                t->joins->name);                                                   /* needs: pack */
+    }
+    return DLP_OK;
+}
+
+/* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
+    const dlp_node *node = b->makers > 0 ? NULL : t->joins;
+    dlp_expand_desc d;
+    int rc;
+    m->rows = t->joins + 1;
+    m->n = b->makers;
+    m->n_levels = 1;
+    t->at = (uint32_t)(t->joins - t->nodes) + b->makers;
+    if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
+    m->workers = st->w;
+    m->input.fields = m->fields[0];
+    m->input.n_fields = m->n_fields[0];
+    m->f = (dlp_fetch_desc){.dataset = &m->input};
+    if (node == NULL) node = dlpi_makers_name(m);
+    t->p->node = node->name;
+    const dlpi_cells_desc cells = dlpi_makers_cells(t, m);
+    if (m->pack != NULL) {                                   /* needs: pack */
+        dlp_pack_desc k = m->pack->pack;                     /* needs: pack */
+        k.id = m->id;                                        /* needs: pack */
+        st->ops = &dlpi_pack_ops;                            /* needs: pack */
+        rc = dlpi_pack_take(t->p, st, &k, &cells);           /* needs: pack */
+        return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st); /* needs: pack */
+    }                                                        /* needs: pack */
+    d = dlpi_makers_expand_desc(m);
+    st->ops = &dlpi_expand_ops;
+    rc = dlpi_expand_take(t->p, st, &d, &cells);
+    return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
+}

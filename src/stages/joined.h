@@ -1,0 +1,187 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/behind */
+#include "inputs/branch_cells.h"
+#include "inputs/joined.h"
+/* ---- makers behind a zip or mix: the stage of an expand or pack, over branches ---- */
+
+static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const uint8_t *from = dlpi_input_bytes(w->p, c) + x->arrived_at;
+    dlpi_branches_items(w->p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from, 1,
+                        it);
+    return 0;
+}
+
+static const dlpi_found_joins dlpi_joined_joins = {
+    .begin = dlpi_joined_begin,
+    .known = dlpi_joined_known,
+    .out = dlpi_joined_out,
+    .ask = dlpi_joined_ask,
+    .learned = dlpi_joined_learned,
+    .stands = dlpi_joined_stands,
+    .lacks = dlpi_joined_lacks,
+    .put = dlpi_joined_put,
+    .take = dlpi_joined_take,
+    .fetch = dlpi_joined_fetch,
+};
+
+static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
+    return ((const dlpi_found *)st->self)->joined;
+}
+
+/* The first cells are of joined rows, those behind them of branches. */
+static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    const dlpi_branches *j = &q->joined->j;
+    const dlpi_branch *b;
+    if (c < q->n_cells) return q->joined->inner->source->load(w, c);
+    b = dlpi_branch_of_cell(j, c);
+    return j->ops->load(w, &b->x, c);
+}
+
+/* Rows of a stream in an epoch of one pass, at most. */
+static uint64_t dlpi_joined_most(const dlpi_branches *j) {
+    uint64_t least = UINT64_MAX, all = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_found *f = &j->at[b].x.found;
+        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        all = dlpi_sum(all, n);
+        if (n < least) least = n;
+    }
+    return j->period > 0 ? all : least;
+}
+
+static int dlpi_joined_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_branches *j = &q->joined->j;
+    int rc = q->joined->inner->source->sizes(p);
+    if (rc != DLP_OK) return rc;
+    q->cursors.ordinal_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
+        if (q->plan.streams > inputs)
+            return dlpi_refuse(p, DLP_ERR_ARG, j->at[b].name, "streams",
+                               "streams is %" PRIu64 ", must be at most the number of inputs, "
+                               "%" PRIu64,
+                               q->plan.streams, inputs);
+        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
+        if (rc != DLP_OK) return rc;
+    }
+    q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
+    j->found.cursors = q->cursors;
+    j->found.plan.seed = q->plan.seed;
+    j->found.plan.steps = q->plan.steps;
+    return DLP_OK;
+}
+
+static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    dlpi_found *q = st->self, **next = &q->next;
+    uint64_t cells;
+    int rc = x->inner->check(p, st);
+    if (rc != DLP_OK) return rc;
+    cells = q->n_cells;
+    for (uint32_t k = 0; k < x->j.n; k++) {
+        dlpi_found *f = &x->j.at[k].x.found;
+        if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
+        f->all = q;
+        f->name = x->j.at[k].name;
+        f->first_cell = (uint32_t)cells;
+        cells += f->n_cells;
+        if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
+            q->d.max_part_bytes = f->d.max_part_bytes;
+        *next = f;
+        next = &f->next;
+    }
+    x->all_cells = (uint32_t)cells;
+    return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
+                       "65536 cells at most, of all branches and the rows behind them");
+}
+
+static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < x->j.n; k++)
+        if (x->j.at[k].x.found.most_run > most) most = x->j.at[k].x.found.most_run;
+    return most;
+}
+
+/* Cells of rows lie side by side; behind them those of each branch. */
+static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    const dlpi_found *q = st->self;
+    const uint64_t stride =
+        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    uint64_t bytes = dlpi_times(stride, q->n_cells);
+    dlpi_found_counts_layout(p, st);
+    dlpi_inputs_records(p, st, x->all_cells, dlpi_joined_most_run(x));
+    for (uint32_t k = 0; !DLPI_DEBUG && k < x->j.n; k++) /* else cells are alike */
+        bytes = dlpi_branch_place(&x->j.at[k], bytes);
+    if (DLPI_DEBUG) bytes = dlpi_times(dlpi_sum(stride, DLPI_INPUT_GUARD), x->all_cells);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
+                   "part cells of joined rows and branches", dlpi_sum(stride, DLPI_INPUT_GUARD),
+                   (bytes + stride + DLPI_INPUT_GUARD - 1) / (stride + DLPI_INPUT_GUARD), 4096);
+}
+
+static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_joined *x = dlpi_joined_of(st);
+    const dlpi_found *q = st->self;
+    const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
+    const uint64_t streams = q->cursors.n;
+    bool orders = false;
+    int n = x->inner->blocks(p, st, out);
+    for (uint32_t k = 0; k < x->j.n; k++) orders |= dlpi_found_shuffled(&x->j.at[k].x.found);
+    out[0].bytes = dlpi_times(x->all_cells, sizeof *q->use);
+    out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
+    out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.period * sizeof *x->j.schedule};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
+                            dlpi_times(streams, sizeof *x->j.streams)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
+        n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
+    return n;
+}
+
+static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_joined *x = dlpi_joined_of(st);
+    dlpi_found *q = st->self;
+    x->inner->live(p, st);
+    memset(q->spread, 0, sizeof *q->spread);
+    x->j.found.streams = q->streams + q->cursors.n;
+    for (uint32_t k = 0; k < x->j.n; k++)
+        dlpi_branch_frees(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
+}
+
+static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_joined *x = dlpi_found_of(p)->joined;
+    x->inner->source->config(p, s);
+    dlpi_branches_hash(&x->j, s);
+}
+
+/* The stage of an expand or pack works over branches from here on, which are there. */
+static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
+    dlpi_found *q = st->self;
+    q->joins = &dlpi_joined_joins;
+    q->joined = x;
+    x->inner = st->ops;
+    x->source = *st->ops->source;
+    x->source.sizes = dlpi_joined_sizes;
+    x->source.load = dlpi_joined_load;
+    x->source.config = dlpi_joined_config;
+    x->source.keeps = NULL;
+    x->ops = *st->ops;
+    x->ops.check = dlpi_joined_check;
+    x->ops.layout = dlpi_joined_layout;
+    x->ops.blocks = dlpi_joined_blocks;
+    x->ops.live = dlpi_joined_live;
+    x->ops.source = &x->source;
+    st->ops = &x->ops;
+}

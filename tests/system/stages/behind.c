@@ -1,0 +1,597 @@
+/* needs: parts pack */
+/* Filters, expands, windows and packs behind a zip or mix, drawn at random. The rows of the join
+   alone are read first, of each stream; what is behind it is done to them by a plain program. A
+   table gives the same, whatever the workers, ranks and placement, and whoever dies; resumed behind
+   any batch by other workers or other ranks, with the same states.
+     behind [N [SEED]]     N tables, drawn from that seed on */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/check.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { STREAMS = 4, MOST = 900, LONG = 6, BATCHES = 400, EPOCHS = 2, T = 8, SEGMENTS = 3 };
+enum { A_FETCH, AN_EXPAND, A_FILTER };
+
+static struct {
+    int zip;
+    int kind[2];
+    uint32_t inputs[2];
+    uint64_t weights[2];
+    int shuffle[2];
+    int filters, expands, window, packs, maps;
+    uint32_t streams, rows; /* rows of a stream in a batch */
+    int last, shared;
+    int64_t steps;
+    uint64_t seed;
+} how;
+
+static struct shared { uint32_t calls, kills; } * all;
+static uint32_t kill_every, cells;
+static uint64_t fails, drops; /* + 1: this input of the first branch; this joined row */
+static pid_t caller;
+
+static int well(int ok) {
+    CHECK(ok);
+    return ok;
+}
+
+/* ---- items of the branches ---- */
+
+static uint64_t id_of(uint64_t branch, uint64_t input, uint64_t item) {
+    return branch * 1000000 + input * 10 + item + 1;
+}
+static uint64_t length_of(uint64_t id) { return dlp_hash(id, 3, 0, 0) % (LONG + 1); }
+static uint64_t made_of(uint64_t branch, uint64_t input) {
+    return dlp_hash(branch, input, 4, 0) % 4;
+}
+static int is_kept(uint64_t id) { return dlp_hash(id, 5, 0, 0) % 3 != 0; }
+
+static void die_now_and_then(void) {
+    const uint32_t call = __atomic_add_fetch(&all->calls, 1, __ATOMIC_RELAXED);
+    if (kill_every == 0 || call % kill_every != 0 || getpid() == caller) return;
+    __atomic_add_fetch(&all->kills, 1, __ATOMIC_RELAXED);
+    kill(getpid(), SIGKILL);
+}
+
+/* A packed document has tokens alone; another item has its number, too. */
+static void put(dlp_item *it, uint64_t id) {
+    const uint32_t f = it->n_fields - 1;
+    if (f > 0) *(uint64_t *)it->data[0] = id;
+    for (uint64_t k = 0; k < length_of(id); k++)
+        ((uint32_t *)it->data[f])[k] = (uint32_t)(id * 8 + k);
+    it->length[f] = length_of(id);
+}
+
+static int fetch_any(void *user, dlp_item *it) {
+    const uint64_t branch = *(const uint64_t *)user;
+    die_now_and_then();
+    if (branch == 0 && fails == it->index + 1) return dlp_fail(it->call, 5, "torn");
+    put(it, id_of(branch, it->index, 0));
+    return 0;
+}
+static int expand_any(void *user, dlp_expand *x) {
+    const uint64_t branch = *(const uint64_t *)user;
+    die_now_and_then();
+    if (branch == 0 && fails == x->item->index + 1) return dlp_fail(x->call, 5, "torn");
+    for (uint64_t k = 0; k < made_of(branch, x->item->index); k++)
+        put(dlp_expand_add(x), id_of(branch, x->item->index, k));
+    return 0;
+}
+static uint64_t id_seen(const dlp_item *it) {
+    if (it->n_fields > 1) return *(const uint64_t *)it->data[0];
+    return it->length[0] > 0 ? *(const uint32_t *)it->data[0] / 8 : 0;
+}
+static int keep_input(void *user, const dlp_item *it) {
+    (void)user;
+    return id_seen(it) % 4 != 1;
+}
+
+/* ---- behind the join ---- */
+
+static int keep_row(void *user, const dlp_item *it) {
+    const uint64_t id = id_seen(it);
+    (void)user;
+    die_now_and_then();
+    if (drops == id && id > 0) return dlp_fail(it->call, 6, "bad row");
+    if (how.zip) CHECK(it->n_fields == 4 && *(const uint64_t *)it->data[2] > 1000000);
+    return id == 0 || is_kept(id);
+}
+static int touch(void *user, dlp_item *it) {
+    (void)user;
+    die_now_and_then();
+    if (it->n_fields > 1) *(uint64_t *)it->data[0] += 500000;
+    return 0;
+}
+static int twice(void *user, dlp_expand *x) {
+    const uint32_t f = x->item->n_fields - 1;
+    (void)user;
+    for (uint64_t k = 0; k < id_seen(x->item) % 3; k++) {
+        dlp_item *it = dlp_expand_add(x);
+        for (uint32_t i = 0; i <= f; i++)
+            memcpy(it->data[i], x->item->data[i], i % 2 != f % 2 ? 8 : LONG * 4);
+        for (uint32_t i = 0; i <= f; i++) it->length[i] = x->item->length[i];
+        if (f > 0) *(uint64_t *)it->data[0] += 10000000 * (k + 1);
+    }
+    return 0;
+}
+
+/* ---- tables ---- */
+
+static const dlp_field fields_[2][2] = {
+    {{.name = "id", .dtype = DLP_U64},
+     {.name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONG}, .ragged = 1}},
+    {{.name = "other", .dtype = DLP_U64},
+     {.name = "words", .dtype = DLP_U32, .ndim = 1, .shape = {LONG}, .ragged = 1}}};
+
+static uint32_t branch(dlp_node *to, uint64_t b, const dlp_workers_desc *w) {
+    static const uint64_t number[2] = {0, 1};
+    static const char *const names[2][3] = {{"as", "a", "good a"}, {"bs", "b", "good b"}};
+    const dlp_field *fields = fields_[how.zip ? b : 0] + (how.packs && !how.zip);
+    const uint32_t n_fields = how.packs && !how.zip ? 1 : 2;
+    void *user = (void *)(uintptr_t)&number[b];
+    to[0] = (dlp_node){.name = names[b][0],
+                       .verb = DLP_LIST,
+                       .list = {.n_items = how.inputs[b], .shuffle = how.shuffle[b]}};
+    to[1] = (dlp_node){.name = names[b][1], .verb = DLP_FETCH, .workers = *w};
+    to[1].fetch =
+        (dlp_node_fetch){.fetch = fetch_any, .user = user, .fields = fields, .n_fields = n_fields};
+    if (how.kind[b] == AN_EXPAND) {
+        to[1].verb = DLP_EXPAND;
+        to[1].expand = (dlp_expand_desc){.expand = expand_any,
+                                         .user = user,
+                                         .max_out = 3,
+                                         .fields = fields,
+                                         .n_fields = n_fields};
+    }
+    if (how.kind[b] != A_FILTER) return 2;
+    to[2] = (dlp_node){.name = names[b][2], .verb = DLP_FILTER, .filter = {.keep = keep_input}};
+    return 3;
+}
+
+/* plain: the join alone, one row of each stream in a batch. */
+static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
+    static const char *from[3];
+    uint32_t n = branch(to, 0, w);
+    from[0] = to[n - 1].name;
+    n += branch(to + n, 1, w);
+    from[1] = to[n - 1].name;
+    to[n++] = (dlp_node){.name = "both", .verb = how.zip ? DLP_ZIP : DLP_MIX, .from = from};
+    if (!how.zip) to[n - 1].mix.weights = how.weights;
+    if (!plain && how.maps)
+        to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
+    if (!plain && how.filters)
+        to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_row}};
+    if (!plain && how.expands)
+        to[n++] = (dlp_node){
+            .name = "twice", .verb = DLP_EXPAND, .expand = {.expand = twice, .max_out = 2}};
+    if (!plain && how.window)
+        to[n++] = (dlp_node){
+            .name = "window", .verb = DLP_WINDOW, .window = {.items = (uint32_t)how.window}};
+    if (!plain && how.packs)
+        to[n++] = (dlp_node){.name = "pack",
+                             .verb = DLP_PACK,
+                             .pack = {.tokens = T, .overlap = 1, .max_segments = SEGMENTS}};
+    if (!plain && cells > 0) {
+        const int last = to[n - 1].verb == DLP_WINDOW ? 2 : 1;
+        if (to[n - (uint32_t)last].verb != DLP_ZIP && to[n - (uint32_t)last].verb != DLP_MIX)
+            to[n - (uint32_t)last].queue.capacity = cells;
+        to[1].queue.capacity = how.streams;
+    }
+    to[n++] = (dlp_node){.name = "batch",
+                         .verb = DLP_BATCH,
+                         .batch = {.batch_size = how.streams * (plain ? 1 : how.rows),
+                                   .last = plain ? DLP_LAST_PAD : how.last}};
+    return n;
+}
+
+/* ---- the plain program ---- */
+
+typedef struct row {
+    uint64_t id; /* 0: a hole */
+    uint32_t n, token[T];
+} row;
+
+static row plain_[EPOCHS][STREAMS][MOST], made_[EPOCHS][STREAMS][2 * MOST];
+static uint32_t n_plain_[EPOCHS][STREAMS], n_made_[EPOCHS][STREAMS];
+
+static row row_of(const dlp_batch *b, uint32_t r) {
+    const uint32_t f = b->n_fields > 1 && b->fields[1].lengths != NULL && !how.packs;
+    const uint64_t each = (uint64_t)b->fields[f].shape[1];
+    row x = {.id = 0};
+    if (!b->valid[r]) return x;
+    x.n = (uint32_t)b->fields[f].lengths[r];
+    memcpy(x.token, (const uint32_t *)b->fields[f].data + r * each, x.n * 4);
+    x.id = f ? ((const uint64_t *)b->fields[0].data)[r] : 1;
+    return x;
+}
+
+/* Read the joined rows of each stream. */
+static int read_plain(void) {
+    const dlp_workers_desc w = {.num_workers = DLP_NONE};
+    const dlp_pipe_desc desc = {.seed = how.seed,
+                                .epochs = EPOCHS,
+                                .streams = how.streams,
+                                .steps_per_epoch = how.steps ? MOST - 1 : 0};
+    dlp_node nodes[16];
+    dlp_error err = {.code = 0};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc = dlp_pipe_open(&p, nodes, table(nodes, &w, 1), &desc, &err);
+    memset(n_plain_, 0, sizeof n_plain_);
+    if (rc != DLP_OK) printf("  %s: %s\n", err.stage, err.message);
+    while (rc == DLP_OK && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++) {
+            uint32_t *n = &n_plain_[b->epoch][r];
+            if (b->valid[r] && *n < MOST) plain_[b->epoch][r][(*n)++] = row_of(b, r);
+        }
+        dlp_pipe_release(p, b);
+    }
+    if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc == DLP_END;
+}
+
+/* Cut what rows have, T tokens at a time, with one repeated. */
+static uint32_t cut(const row *in, uint32_t n, row *out) {
+    uint32_t rows = 0, i = 0, from = 0;
+    int fresh = 1;
+    while (i < n) {
+        uint32_t segments = 0, at, k = from;
+        row x = {.id = 1};
+        int full;
+        for (at = i; at < n && x.n < T && segments < SEGMENTS; at++, k = 0) {
+            if (in[at].n == 0) continue;
+            for (segments++; k < in[at].n && x.n < T; k++) x.token[x.n++] = in[at].token[k];
+            if (k < in[at].n) break;
+        }
+        full = x.n == T || segments == SEGMENTS;
+        if (!full && x.n <= (fresh ? 0u : 1u)) return rows;
+        out[rows++] = x;
+        fresh = 0;
+        if (!full) return rows;
+        for (uint32_t left = x.n - 1; left > 0;) { /* tokens that are given for good */
+            if (from == in[i].n)
+                i++, from = 0;
+            else
+                from++, left--;
+        }
+        while (from == in[i].n) i++, from = 0;
+    }
+    return rows;
+}
+
+static void do_plain(void) {
+    static row kept[2 * MOST];
+    for (int e = 0; e < EPOCHS; e++)
+        for (uint32_t s = 0; s < how.streams; s++) {
+            uint32_t n = 0;
+            for (uint32_t i = 0; i < n_plain_[e][s]; i++) {
+                row x = plain_[e][s][i];
+                uint64_t id = how.packs ? (x.n > 0 ? x.token[0] / 8 : 0) : x.id;
+                if (how.maps && !how.packs) x.id = id = id + 500000;
+                if (how.filters && id > 0 && (!is_kept(id) || drops == id)) continue;
+                if (!how.expands) kept[n++] = x;
+                for (uint64_t k = 0; how.expands && k < id % 3 && n < 2 * MOST; k++) {
+                    kept[n] = x;
+                    if (!how.packs) kept[n].id += 10000000 * (k + 1);
+                    n++;
+                }
+            }
+            if (how.packs)
+                n = cut(kept, n, made_[e][s]);
+            else
+                memcpy(made_[e][s], kept, n * sizeof *kept);
+            n_made_[e][s] = n;
+        }
+}
+
+static int by_id(const void *a, const void *b) { return memcmp(a, b, sizeof(row)); }
+
+/* Row k of stream s, with windows: one that no other row of the window is. */
+static int is_row(const row *x, uint64_t e, uint32_t s, uint64_t k) {
+    const uint64_t n = how.window ? (uint64_t)how.window : 1, first = k / n * n;
+    uint64_t end = first + n;
+    if (k >= n_made_[e][s]) return x->id == 0;
+    if (how.window == 0) return by_id(x, &made_[e][s][k]) == 0;
+    if (end > n_made_[e][s]) end = n_made_[e][s];
+    for (uint64_t i = first; i < end; i++)
+        if (by_id(x, &made_[e][s][i]) == 0) return 1;
+    return 0;
+}
+
+/* Batches of an epoch. */
+static uint32_t batches(uint64_t e) {
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t s = 0; s < how.streams; s++) {
+        const uint32_t n = n_made_[e][s];
+        if (n / how.rows < least) least = n / how.rows;
+        if ((n + how.rows - 1) / how.rows > most) most = (n + how.rows - 1) / how.rows;
+    }
+    if (how.steps) return (uint32_t)how.steps;
+    return how.last == DLP_LAST_DROP ? least : most;
+}
+
+/* ---- runs ---- */
+
+typedef struct told {
+    uint32_t n;
+    int rc, wrong;
+    row rows[BATCHES][STREAMS * 8];
+    dlp_state state[BATCHES];
+    dlp_error err;
+    uint64_t left_out;
+} told;
+
+static told first, got;
+
+/* Run rank `rank` of `world`, at most `most` batches. */
+static void run(const dlp_workers_desc *w, uint32_t rank, uint32_t world, const dlp_state *resume,
+                uint32_t most, told *t) {
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1, .max_kills = 100};
+    const dlp_pipe_desc desc = {.seed = how.seed,
+                                .epochs = EPOCHS,
+                                .streams = how.streams,
+                                .steps_per_epoch = how.steps,
+                                .rank = rank,
+                                .world_size = world,
+                                .uneven = world > 1 && how.steps == 0,
+                                .shared_streams = how.shared,
+                                .resume = resume,
+                                .shm = &shm};
+    const uint32_t all_rows = how.streams * how.rows, own = all_rows / world;
+    dlp_node nodes[16];
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_stats stats;
+    const uint32_t n = table(nodes, w, 0);
+    t->n = 0;
+    t->wrong = 0;
+    t->rc = dlp_pipe_open(&p, nodes, n, &desc, &t->err);
+    if (t->rc != DLP_OK) return;
+    while (t->n < most && (t->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK &&
+           t->n < BATCHES) {
+        for (uint32_t r = 0; r < b->count; r++) {
+            const uint32_t g = rank * own + r;
+            const row x = row_of(b, r);
+            t->rows[t->n][r] = x;
+            if (!is_row(&x, b->epoch, g / how.rows, b->in_epoch * how.rows + g % how.rows))
+                t->wrong++;
+        }
+        CHECK(dlp_pipe_state(p, b, &t->state[t->n++]) == DLP_OK);
+        dlp_pipe_release(p, b);
+    }
+    t->err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+    t->left_out = stats.stages[2].left_out;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void print(uint64_t seed, const char *what, const told *t) {
+    printf("  seed %d, %s: %u batches, %d wrong (%d): %s %s: %s\n    zip %d, kinds %d %d, inputs "
+           "%u %u, shuffle %d %d, filters %d expands %d window %d packs %d maps %d, C %u, m %u, "
+           "last %d, steps %d; %u and %u batches\n",
+           (int)seed, what, t->n, t->wrong, t->rc, t->err.stage, t->err.field, t->err.message,
+           how.zip, how.kind[0], how.kind[1], how.inputs[0], how.inputs[1], how.shuffle[0],
+           how.shuffle[1], how.filters, how.expands, how.window, how.packs, how.maps, how.streams,
+           how.rows, how.last, (int)how.steps, batches(0), batches(1));
+}
+
+/* The batches of a are those of `first` from `from` on, with the same states. */
+static int alike(const told *a, uint32_t from) {
+    if (a->rc != first.rc || a->n != first.n - from || a->wrong > 0) return 0;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (memcmp(a->rows[i], first.rows[from + i],
+                   how.streams * how.rows * sizeof(row) *
+                       (how.last != DLP_LAST_PARTIAL || how.streams > 1)) != 0 ||
+            memcmp(&a->state[i], &first.state[from + i], sizeof(dlp_state)) != 0)
+            return 0;
+    return 1;
+}
+
+static uint32_t draw_below(uint64_t *h, uint32_t n) {
+    *h = dlp_hash(*h, 1, 2, 3);
+    return (uint32_t)(*h % n);
+}
+
+static void draw(uint64_t seed) {
+    static const uint32_t streams[] = {1, 2, 4};
+    uint64_t h = seed;
+    memset(&how, 0, sizeof how);
+    fails = drops = 0;
+    how.seed = seed + 1;
+    how.zip = (int)draw_below(&h, 2);
+    for (int b = 0; b < 2; b++) {
+        how.kind[b] = (int)draw_below(&h, 3);
+        how.inputs[b] = 8 + draw_below(&h, 40);
+        how.weights[b] = 1 + draw_below(&h, 4);
+        how.shuffle[b] = (int)draw_below(&h, 2);
+    }
+    how.filters = draw_below(&h, 4) != 0;
+    how.maps = (int)draw_below(&h, 2);
+    how.expands = draw_below(&h, 3) == 0;
+    how.packs = !how.zip && draw_below(&h, 2);
+    how.window = how.packs || draw_below(&h, 2) ? 0 : 1 + (int)draw_below(&h, 9);
+    if (!how.filters && !how.expands && !how.packs && !how.window) how.filters = 1;
+    if (how.maps && !how.filters && !how.expands && !how.packs) how.maps = 0;
+    how.streams = streams[draw_below(&h, 3)];
+    how.rows = 1 + draw_below(&h, 4);
+    how.steps = draw_below(&h, 3) ? 0 : 1 + draw_below(&h, 12);
+    how.last = draw_below(&h, 2) ? DLP_LAST_DROP : DLP_LAST_PAD;
+    how.shared = (int)draw_below(&h, 2);
+}
+
+/* Returns 0: a table of which an epoch has no batch. */
+static int same_as_plain(uint64_t seed) {
+    const int32_t workers[] = {DLP_NONE, 1, 4, 1, 3};
+    draw(seed);
+    if (!read_plain()) return 0;
+    do_plain();
+    if (batches(0) == 0 || batches(1) == 0 || batches(0) + batches(1) > BATCHES) return 0;
+    for (int e = 0; e < EPOCHS && how.steps; e++)
+        for (uint32_t s = 0; s < how.streams; s++)
+            if (n_made_[e][s] < how.steps * how.rows + how.window) return 0;
+    for (uint32_t i = 0; i < 5; i++) {
+        const dlp_workers_desc w = {.num_workers = workers[i],
+                                    .placement = i > 2 ? DLP_PLACE_PROCESSES : 0};
+        told *t = i == 0 ? &first : &got;
+        kill_every = i == 4 ? 37 + (uint32_t)seed % 50 : 0;
+        run(&w, 0, 1, NULL, UINT32_MAX, t);
+        kill_every = 0;
+        if (!well(t->rc == DLP_END && t->wrong == 0 && t->n == batches(0) + batches(1) &&
+                  (i == 0 || alike(t, 0)))) {
+            print(seed, "workers", t);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void resumed(uint64_t seed) {
+    for (uint32_t k = 0; k + 1 < first.n; k += 1 + first.n / 20) {
+        const dlp_workers_desc w = {.num_workers = k % 4 == 0 ? DLP_NONE : (int32_t)(k % 4)};
+        run(&w, 0, 1, &first.state[k], UINT32_MAX, &got);
+        if (!well(alike(&got, k + 1))) print(seed, "resumed", &got);
+    }
+}
+
+/* Behind each batch there are other ranks. */
+static void other_ranks(uint64_t seed) {
+    static const uint32_t worlds[] = {4, 1, 2};
+    dlp_state merged = {{0}}, last[4];
+    uint32_t n = batches(0);
+    if (how.streams < 4 && !(how.shared && how.streams * how.rows % 4 == 0)) return;
+    for (uint32_t s = 0; s < how.streams; s++)
+        if (n_made_[0][s] / how.rows < n) n = n_made_[0][s] / how.rows;
+    for (uint32_t k = 0; k + 1 < n && k < 9; k++) {
+        const uint32_t world = worlds[k % 3];
+        for (uint32_t rank = 0; rank < world; rank++) {
+            const dlp_workers_desc w = {.num_workers = (int32_t)((k + rank) % 4) - 1};
+            run(&w, rank, world, k > 0 ? &merged : NULL, 1, &got);
+            if (!well(got.n == 1 && got.wrong == 0)) {
+                print(seed, "ranks", &got);
+                return;
+            }
+            last[rank] = got.state[0];
+        }
+        if (!well(dlp_state_merge(&merged, last, world, &got.err) == DLP_OK &&
+                  memcmp(&merged, &first.state[k], sizeof merged) == 0)) {
+            print(seed, "merged", &got);
+            return;
+        }
+    }
+}
+
+/* An input of a branch, and a joined row, fail: the batches before come, and the error names the
+   node. What a filter fails for is left out if that is asked for. */
+static void failing(uint64_t seed) {
+    dlp_workers_desc w = {.num_workers = 2};
+    uint32_t at;
+    fails = 1 + seed % how.inputs[0];
+    run(&w, 0, 1, NULL, UINT32_MAX, &got);
+    at = got.n;
+    if (!well(got.wrong == 0 && (got.rc == DLP_ERR_CALLBACK || got.rc == DLP_END) &&
+              (got.rc == DLP_END || (at < first.n && got.err.index == fails - 1))))
+        print(seed, "an input fails", &got);
+    fails = 0;
+    if (!how.filters) return;
+    for (uint32_t s = 0; s < how.streams && drops == 0; s++)
+        for (uint32_t i = 0; i < n_plain_[0][s] && drops == 0; i++) {
+            const row *x = &plain_[0][s][i];
+            uint64_t id = how.packs ? (x->n > 0 ? x->token[0] / 8 : 0) : x->id;
+            if (id > 0 && how.maps && !how.packs) id += 500000;
+            if (id > 0 && is_kept(id)) drops = id;
+        }
+    if (drops == 0) return;
+    run(&w, 0, 1, NULL, UINT32_MAX, &got);
+    if (!well(got.rc == DLP_END || (got.rc == DLP_ERR_CALLBACK && got.wrong == 0 &&
+                                    strstr(got.err.message, "\"keep\"") != NULL)))
+        print(seed, "a row fails", &got);
+    if (how.zip && how.kind[0] + how.kind[1] > 0) {
+        drops = 0;
+        return; /* nobody knows how many items a failed input has */
+    }
+    w.on_error = DLP_ON_ERROR_DROP;
+    do_plain();
+    run(&w, 0, 1, NULL, UINT32_MAX, &got);
+    if (batches(0) > 0 && batches(1) > 0 && /* else that is an error */
+        !well(got.rc == DLP_END && got.wrong == 0 && got.n == batches(0) + batches(1)))
+        print(seed, "left out", &got);
+    drops = 0;
+    do_plain();
+}
+
+/* As many cells as a table says that it needs are enough, of rows and of both branches. */
+static void fewest_cells(uint64_t seed) {
+    const dlp_workers_desc w = {.num_workers = 2};
+    unsigned need = 0;
+    cells = 1;
+    run(&w, 0, 1, NULL, UINT32_MAX, &got);
+    if (got.rc == DLP_ERR_ARG) {
+        const char *at = strstr(got.err.message, "may need ");
+        CHECK(strcmp(got.err.field, "queue_size") == 0);
+        if (!well(at != NULL && sscanf(at, "may need %u", &need) == 1)) print(seed, "cells", &got);
+        cells = need - 1;
+        run(&w, 0, 1, NULL, UINT32_MAX, &got);
+        CHECK(got.rc == DLP_ERR_ARG);
+        cells = need;
+        run(&w, 0, 1, NULL, UINT32_MAX, &got);
+    }
+    if (!well(alike(&got, 0))) print(seed, "fewest cells", &got);
+    cells = 0;
+}
+
+static void refused(uint32_t at, dlp_node node, const char *field, const char *words) {
+    const dlp_workers_desc w = {.num_workers = 1};
+    dlp_node nodes[16];
+    dlp_error err = {.code = 0};
+    uint32_t n = table(nodes, &w, 1);
+    memmove(&nodes[at + 1], &nodes[at], (n - at) * sizeof *nodes);
+    nodes[at] = node;
+    CHECK(dlp_nodes_plan(nodes, n + 1, NULL, &(dlp_plan){0}, &err) < 0);
+    if (!well(strcmp(err.stage, node.name) == 0 && strcmp(err.field, field) == 0 &&
+              strstr(err.message, words) != NULL))
+        printf("  %s %s: %s\n", err.stage, err.field, err.message);
+}
+
+static void rows__out_of_place__refused_by_name(void) {
+    const dlp_node keep = {.name = "keep",
+                           .verb = DLP_FILTER,
+                           .filter = {.keep = keep_row},
+                           .workers = {.num_workers = 2}};
+    const dlp_node fit = {
+        .name = "fit", .verb = DLP_PACK, .pack = {.tokens = 4, .rule = DLP_PACK_FIT}};
+    memset(&how, 0, sizeof how);
+    how.inputs[0] = how.inputs[1] = 9;
+    how.weights[0] = how.weights[1] = how.streams = 1;
+    how.packs = 1;
+    refused(5, keep, "workers", "set it there");
+    refused(5, fit, "pack.rule", "DLP_PACK_CUT");
+    refused(5, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "write it in the branch");
+}
+
+int main(int argc, char **argv) {
+    const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
+    const uint64_t from = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    uint32_t ran = 0;
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return 1;
+    caller = getpid();
+    for (uint64_t seed = from; seed < from + n; seed++) {
+        alarm(100);
+        if (!same_as_plain(seed)) continue;
+        ran++;
+        resumed(seed);
+        other_ranks(seed);
+        failing(seed);
+        fewest_cells(seed);
+    }
+    rows__out_of_place__refused_by_name();
+    printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
+    CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
+    return test_end("behind");
+}

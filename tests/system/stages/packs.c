@@ -1,0 +1,326 @@
+/* needs: parts pack */
+/* Packing what a load or an expand makes, where the random tests do not look: the fewest cells that
+   get on, with and without min_documents; documents that fail; a push; and what is refused. Random
+   tables, states, ranks and deaths: inputs_random. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/check.h"
+#include <string.h>
+
+enum { INPUTS = 40, MOST = 6, LONGEST = 9, TOKENS = 4000, T = 8 };
+
+static const dlp_field pair_[2] = {
+    {.name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONGEST}, .ragged = 1},
+    {.name = "mask", .dtype = DLP_U8, .ndim = 1, .shape = {LONGEST}, .ragged = 1}};
+static const dlp_field number_ = {.name = "number", .dtype = DLP_U64};
+
+static struct {
+    uint64_t documents, length; /* of each; 0: as many as the hashes say */
+    uint64_t fails, item;       /* this document of input fails - 1, */
+    int how;                    /* in this way */
+    int gone;                   /* and the direct program leaves it out */
+} now_;
+
+enum { BY_CALLBACK, BY_MASK, BY_LENGTH };
+
+static uint64_t documents_of(uint64_t input) {
+    return now_.documents ? now_.documents : dlp_hash(input, 1, 0, 0) % (MOST + 1);
+}
+static uint64_t length_of(uint64_t input, uint64_t item) {
+    return now_.length ? now_.length : dlp_hash(input, item, 2, 0) % (LONGEST + 1);
+}
+static uint32_t token_of(uint64_t input, uint64_t item, uint64_t k) {
+    return (uint32_t)(input * 10000 + item * 100 + k + 1);
+}
+static int is_kept(uint64_t input, uint64_t item) { return (input + item) % 5 != 3; }
+
+static int put(dlp_item *it, uint64_t input, uint64_t item) {
+    const uint64_t n = length_of(input, item);
+    const int bad = now_.fails == input + 1 && now_.item == item;
+    for (uint64_t k = 0; k < n; k++) ((uint32_t *)it->data[0])[k] = token_of(input, item, k);
+    it->length[0] = bad && now_.how == BY_LENGTH ? LONGEST + 1 : n;
+    if (it->n_fields > 1) it->length[1] = n + (bad && now_.how == BY_MASK ? 1 : 0);
+    return 0;
+}
+
+static int load(void *user, dlp_part *part) {
+    (void)user;
+    part->items = documents_of(part->index);
+    part->bytes = 1;
+    return 0;
+}
+static int read_document(void *user, dlp_item *it) {
+    (void)user;
+    if (now_.fails == it->index + 1 && now_.item == it->part->item && now_.how == BY_CALLBACK)
+        return dlp_fail(it->call, 5, "torn");
+    return put(it, it->index, it->part->item);
+}
+static int expand(void *user, dlp_expand *x) {
+    const uint64_t input = user != NULL ? *(const uint64_t *)x->item->data[0] : x->item->index;
+    for (uint64_t k = 0; k < documents_of(input); k++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return DLP_ERR_LENGTH;
+        put(it, input, k);
+    }
+    return 0;
+}
+static int keep(void *user, const dlp_item *it) {
+    const uint64_t first = it->length[0] > 0 ? *(const uint32_t *)it->data[0] : 0;
+    (void)user;
+    return it->length[0] == 0 || is_kept(first / 10000, first / 100 % 100);
+}
+static int touch(void *user, dlp_item *it) { /* fails for a document that an expand made */
+    const uint64_t first = it->length[0] > 0 ? *(const uint32_t *)it->data[0] : 0;
+    (void)user;
+    if (now_.fails == first / 10000 + 1 && now_.item == first / 100 % 100 && first > 0 &&
+        now_.how == BY_CALLBACK)
+        return dlp_fail(it->call, 5, "torn");
+    return 0;
+}
+
+/* ---- tables ---- */
+
+static dlp_node list_(void) {
+    return (dlp_node){.name = "inputs", .verb = DLP_LIST, .list = {.n_items = INPUTS}};
+}
+static dlp_node load_(void) {
+    return (dlp_node){.name = "load",
+                      .verb = DLP_LOAD,
+                      .load = {.load = load, .max_items = MOST, .max_part_bytes = 1}};
+}
+static dlp_node read_(void) {
+    return (dlp_node){.name = "read",
+                      .verb = DLP_FETCH,
+                      .fetch = {.fetch = read_document, .fields = pair_, .n_fields = 2}};
+}
+static dlp_node expand_(void) {
+    return (dlp_node){
+        .name = "expand",
+        .verb = DLP_EXPAND,
+        .expand = {.expand = expand, .max_out = MOST, .fields = pair_, .n_fields = 2}};
+}
+static dlp_node keep_(void) {
+    return (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep}};
+}
+static dlp_node touch_(void) {
+    return (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
+}
+static dlp_node pack_(void) {
+    return (dlp_node){.name = "pack", .verb = DLP_PACK, .pack = {.tokens = T, .max_segments = 4}};
+}
+static dlp_node batch_(uint32_t size) {
+    return (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = size}};
+}
+
+/* ---- runs ---- */
+
+typedef struct told {
+    uint32_t n, token[TOKENS];
+    int rc;
+    dlp_error err;
+    uint64_t left_out;
+} told;
+
+static told want_, got_;
+
+/* The tokens of all rows, end to end. */
+static void run(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc, told *t) {
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_stats stats;
+    memset(t, 0, sizeof *t);
+    if ((t->rc = dlp_pipe_open(&p, nodes, n, desc, &t->err)) != DLP_OK) return;
+    while ((t->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++)
+            for (uint64_t k = 0; b->valid[r] && k < b->fields[0].lengths[r] && t->n < TOKENS; k++)
+                t->token[t->n++] = ((const uint32_t *)b->fields[0].data)[r * T + k];
+        dlp_pipe_release(p, b);
+    }
+    t->err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+    t->left_out = stats.stages[dlp_node_stage(p, "pack")].left_out;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void direct(int filtered, uint64_t inputs, told *t) {
+    memset(t, 0, sizeof *t);
+    for (uint64_t i = 0; i < inputs; i++)
+        for (uint64_t k = 0; k < documents_of(i); k++) {
+            if (filtered && !is_kept(i, k)) continue;
+            if (now_.gone && now_.fails == i + 1 && now_.item == k) continue;
+            for (uint64_t j = 0; j < length_of(i, k) && t->n < TOKENS; j++)
+                t->token[t->n++] = token_of(i, k, j);
+        }
+}
+
+static int same(const told *a, const told *b) {
+    return a->n == b->n && memcmp(a->token, b->token, a->n * sizeof *a->token) == 0;
+}
+
+/* ---- cells ---- */
+
+/* So many inputs at once are enough, and one fewer is refused by a number. */
+static void cells__fewest__get_on(int fit, int overlap, uint32_t least) {
+    dlp_node nodes[] = {list_(), load_(), read_(), pack_(), batch_(4)};
+    const dlp_pipe_desc desc = {.epochs = 2, .steps_per_epoch = 20}; /* R is 4, S is 4 */
+    uint64_t need = overlap ? 4 * 3 + 1 : 4 * 4;
+    memset(&now_, 0, sizeof now_);
+    now_.documents = least ? least : 1;
+    now_.length = overlap ? 2 : 1;
+    nodes[3].pack.overlap = overlap ? 2 : 0;
+    if (fit) {
+        nodes[3].pack.rule = DLP_PACK_FIT;
+        nodes[3].pack.window = 7;
+        need = 3 * 4 + 7;
+    }
+    nodes[3].pack.min_documents = least;
+    if (least) need = 1 + ((fit ? 4 * 7 : need) - 1 + least - 1) / least;
+    if (fit && need > 3 * 4 + 7) need = 3 * 4 + 7;
+    nodes[3].queue.capacity = (uint32_t)need - 1;
+    run(nodes, 5, &desc, &got_);
+    CHECK(got_.rc == DLP_ERR_ARG && strcmp(got_.err.field, "queue_size") == 0);
+    nodes[3].queue.capacity = (uint32_t)need;
+    run(nodes, 5, &desc, &got_);
+    if (got_.rc != DLP_END) printf("  %s: %s\n", got_.err.stage, got_.err.message);
+    CHECK(got_.rc == DLP_END);
+}
+
+static void min_documents__fewer__an_error_of_the_input(void) {
+    dlp_node nodes[] = {list_(), expand_(), pack_(), batch_(4)};
+    uint64_t least = MOST;
+    memset(&now_, 0, sizeof now_);
+    now_.length = 3;
+    for (uint64_t i = 0; i < INPUTS; i++)
+        if (documents_of(i) > 0 && documents_of(i) < least) least = documents_of(i);
+    nodes[2].pack.min_documents = (uint32_t)least + 1;
+    run(nodes, 4, NULL, &got_);
+    CHECK(got_.rc == DLP_ERR_LENGTH &&
+          strstr(got_.err.message, "min_documents of \"pack\"") != NULL);
+    CHECK(documents_of(got_.err.index) == least);
+    nodes[1].workers.on_error = DLP_ON_ERROR_DROP;
+    run(nodes, 4, &(dlp_pipe_desc){.epochs = 1}, &got_);
+    CHECK(got_.rc == DLP_END && got_.n > 0 && got_.left_out > 0);
+    nodes[2].pack.min_documents = MOST + 1;
+    run(nodes, 4, NULL, &got_);
+    CHECK(got_.rc == DLP_ERR_ARG && strcmp(got_.err.field, "min_documents") == 0);
+}
+
+/* ---- documents that fail ---- */
+
+static void document__fails__named_or_left_out(int loads, int how) {
+    dlp_node nodes[8];
+    uint32_t n = 0, at;
+    char words[40];
+    nodes[n++] = list_();
+    if (loads) nodes[n++] = load_();
+    nodes[n++] = loads ? read_() : expand_();
+    at = n - 1;
+    if (loads) at = 1;
+    if (!loads && how == BY_CALLBACK) nodes[n++] = touch_();
+    nodes[n++] = keep_();
+    nodes[n++] = pack_();
+    nodes[n++] = batch_(4);
+    memset(&now_, 0, sizeof now_);
+    now_.how = how;
+    for (uint64_t i = 0; now_.fails == 0; i++)
+        for (uint64_t k = 1; k < documents_of(i) && now_.fails == 0; k++)
+            if (length_of(i, k) > 2 && is_kept(i, k)) now_.fails = i + 1, now_.item = k;
+    snprintf(words, sizeof words, "item %u", (unsigned)now_.item);
+    nodes[at].workers.num_workers = 2;
+    run(nodes, n, &(dlp_pipe_desc){.epochs = 1}, &got_);
+    CHECK(got_.rc == (how == BY_CALLBACK ? DLP_ERR_CALLBACK : DLP_ERR_LENGTH));
+    CHECK(got_.err.index == now_.fails - 1 && strstr(got_.err.message, words) != NULL);
+    if (how == BY_MASK) CHECK(strstr(got_.err.message, "\"pack\"") != NULL);
+    nodes[at].workers.on_error = DLP_ON_ERROR_DROP;
+    run(nodes, n, &(dlp_pipe_desc){.epochs = 1}, &got_);
+    now_.gone = 1;
+    direct(1, INPUTS, &want_);
+    if (!same(&got_, &want_)) printf("  %d %d: %s\n", loads, how, got_.err.message);
+    CHECK(got_.rc == DLP_END && same(&got_, &want_) && got_.left_out == 1);
+}
+
+/* ---- a push ---- */
+
+static void push__documents_of_each_record__packed(int32_t workers) {
+    const dlp_push_desc desc = {.fields = &number_, .n_fields = 1, .capacity = 64, .writers = 1};
+    static int by_number;
+    dlp_push *push = NULL;
+    dlp_pusher *u = NULL;
+    dlp_node nodes[] = {
+        {.name = "numbers", .verb = DLP_PUSH}, expand_(), keep_(), pack_(), batch_(4)};
+    memset(&now_, 0, sizeof now_);
+    CHECK(dlp_push_open(&push, &desc, NULL) == DLP_OK);
+    CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = push, .number = 1}, NULL) == DLP_OK);
+    for (uint64_t i = 0; i < INPUTS; i++) {
+        const void *data = &i;
+        CHECK(dlp_pusher_push(u, &data, 0) == DLP_OK);
+    }
+    CHECK(dlp_pusher_end(u, 0) == DLP_OK);
+    dlp_pusher_close(u);
+    nodes[0].push.source = push;
+    nodes[1].expand.user = &by_number;
+    nodes[1].workers.num_workers = workers;
+    run(nodes, 5, NULL, &got_);
+    direct(1, INPUTS, &want_);
+    if (!same(&got_, &want_)) printf("  %s: %s\n", got_.err.stage, got_.err.message);
+    CHECK(got_.rc == DLP_END && same(&got_, &want_));
+    CHECK(dlp_push_close(push) == DLP_OK);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(const dlp_node *nodes, uint32_t n, const char *stage, const char *field,
+                    const char *words) {
+    dlp_error err = {.code = 0};
+    dlp_plan plan;
+    CHECK(dlp_nodes_plan(nodes, n, NULL, &plan, &err) < 0);
+    if (strcmp(err.stage, stage) != 0 || strcmp(err.field, field) != 0 ||
+        strstr(err.message, words) == NULL)
+        printf("  %s %s: %s\n", err.stage, err.field, err.message);
+    CHECK(strcmp(err.stage, stage) == 0 && strcmp(err.field, field) == 0);
+    CHECK(strstr(err.message, words) != NULL);
+}
+
+static void table__what_is_not_possible__refused(void) {
+    dlp_node nodes[] = {list_(), expand_(), pack_(), batch_(4)};
+    dlp_node many[14] = {list_(), expand_()};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const dlp_field fixed = {.name = "x", .dtype = DLP_U32, .ndim = 1, .shape = {4}};
+    nodes[1].expand.shuffle_items = 1;
+    refused(nodes, 4, "expand", "expand.shuffle_items", "before a pack");
+    nodes[1].expand.shuffle_items = 0;
+    nodes[1].expand.max_out = 1 << 30;
+    refused(nodes, 4, "pack", "tokens", "2^31");
+    nodes[1].expand.max_out = 4;
+    nodes[1].expand.fields = &fixed;
+    nodes[1].expand.n_fields = 1;
+    refused(nodes, 4, "expand", "fields[].shape", "ragged");
+    for (int i = 0; i < 8; i++) {
+        many[2 + i] = keep_();
+        many[2 + i].name = names[i];
+    }
+    many[10] = pack_();
+    many[11] = batch_(4);
+    refused(many, 12, "pack", "", "eight filters");
+    memmove(&many[9], &many[10], 2 * sizeof *many);
+    CHECK(dlp_nodes_plan(many, 11, NULL, &(dlp_plan){0}, NULL) == DLP_OK);
+    memset(&now_, 0, sizeof now_);
+}
+
+int main(void) {
+    for (int fit = 0; fit < 2; fit++)
+        for (uint32_t least = 0; least <= MOST; least += 3) {
+            cells__fewest__get_on(fit, 0, least);
+            if (!fit) cells__fewest__get_on(fit, 1, least);
+        }
+    min_documents__fewer__an_error_of_the_input();
+    for (int loads = 0; loads < 2; loads++)
+        for (int how = BY_CALLBACK; how <= BY_LENGTH; how++)
+            document__fails__named_or_left_out(loads, how);
+    push__documents_of_each_record__packed(DLP_NONE);
+    push__documents_of_each_record__packed(3);
+    table__what_is_not_possible__refused();
+    return test_end("packs");
+}
