@@ -24329,7 +24329,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
-    if (rc == 0 && b.made > 0 && b.made < x->found.least_items)
+    if (rc == 0 && b.made > 0 && b.made < x->found.least_items &&
+        x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
                       "%" PRIu64 " items are left of a part; with min_items %" PRIu64
                       " a callback leaves out none, or all",

@@ -54,6 +54,7 @@ typedef struct inside_pack_desc {                         /* needs: pack */
     int32_t longer;                                       /* needs: pack */
     int32_t positions;                                    /* needs: pack */
     uint64_t id;                                          /* needs: pack */
+    uint32_t min_documents;                               /* needs: pack */
     dlp_workers_desc workers;                             /* needs: pack */
     uint32_t queue_size;                                  /* needs: pack */
     uint32_t streams;                                     /* needs: pack */
@@ -63,6 +64,11 @@ typedef struct inside_pack_desc {                         /* needs: pack */
     void *agree_user;                                     /* needs: pack */
 } inside_pack_desc;                                       /* needs: pack */
 
+_Static_assert(offsetof(inside_part_desc, streams) + 7 >= sizeof(dlp_part_desc) &&
+                   offsetof(inside_expand_desc, workers) == sizeof(dlp_expand_desc),
+               "they begin as the library's");
+_Static_assert(offsetof(inside_pack_desc, workers) == sizeof(dlp_pack_desc), /* needs: pack */
+               "it begins as the library's");                                /* needs: pack */
 INSIDE dlp_stage inside_add_parts(dlp_pipe *p, const inside_part_desc *desc);
 INSIDE dlp_stage inside_add_expand(dlp_pipe *p, const inside_expand_desc *desc);
 INSIDE dlp_stage inside_add_pack(dlp_pipe *p, const inside_pack_desc *desc); /* needs: pack */
