@@ -4105,8 +4105,15 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
              The callback of a map sees the fields of the rows above it, in the order of the table.
-             The fields that the map adds come last. A field that ends in a map is in no later row.
-             Such fields lie in cells. queue.capacity of their fetch node says how many cells.
+             The fields that the map adds come last. A field that ends in a map is in no later row,
+             and leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
+             queue.capacity of their fetch node says how many cells.
+   Ends      Before the last maker any field that the map sees may end. So may a field that makers
+             made, or that was pushed, in a map behind them, if only maps and fetches are between.
+             Such a map runs in the cell. The cell keeps the fields that are left; batches get
+             these. Fields that end lie in a room of the worker, which has one item; the plan has a
+             line for rooms. A record that was pushed, and an input that is read by async, lie in
+             the cell, too. A cell has at most 3 expands and maps in which fields end.
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
              up to the last maker are one stage. It has the name of the last expand or the pack, or
              else of the first filter. Errors of these rows name this stage, too. The stage with the
@@ -4185,9 +4192,11 @@ typedef struct dlp_node_map {
     void *user;                                                     /* borrowed until close */
     const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
     uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    const char *ends; /* names of fields that end here, with a blank between two names. One fetch
-                         node above has written them. Only other fetch nodes and guard nodes are
-                         between the two. Once in a pipe; NULL: none */
+    const char *ends; /* names of fields that end here, with a blank between two names; NULL: none.
+                         In a cell, with makers or a push above or makers below (>>graph, Ends):
+                         any fields that the map sees. In rows, once in a pipe: fields that one
+                         fetch node above has written, with only other fetch nodes and guard nodes
+                         between the two */
 } dlp_node_map;
 
 typedef struct dlp_node_batch {
@@ -8838,7 +8847,9 @@ typedef struct dlpi_stage_ops {
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     void (*what)(const struct dlpi_stage *st, char *text, size_t size); /* of the plan: what the
                                                           stage does. NULL: its kind says it */
-    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    const char *private_words;                     /* the plan's line of its blocks; NULL: none */
+    uint64_t (*room)(const struct dlpi_stage *st); /* bytes of these that each worker has for the
+                                                      item that it makes: a line. NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
@@ -16287,6 +16298,9 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+    /* Of the n fields that a map in a cell has, which end there: a bit for each. */
+    int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                 uint32_t *ends);
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
     int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
 } dlpi_table_ops;
@@ -16331,15 +16345,23 @@ static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned 
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
 }
 
+/* True if fields end in a row that works on items. */
+static bool dlpi_node_ends(const dlp_node *node) {
+    return node->verb == DLP_MAP && node->map.ends != NULL;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
-   row does. Parts that load counts are items of unknown count, too. Other rows end the search. */
+   row does. Parts that load counts are items of unknown count, too. Other rows end the search.
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
     for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) n = i + 1;
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
+            ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
+            n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
     return cached && (n > 0 || parts) ? i : n;
@@ -18815,7 +18837,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
 #define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders in a row, and one more */
+#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
 
 /* What the worker of a cell calls for an item, in the order of the table. */
 typedef struct dlpi_step {
@@ -18831,19 +18853,25 @@ typedef struct dlpi_level {
     dlpi_fields fs;
     uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
     uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place in a cell of the one item; unused on the last level */
+    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
+                                    the last level */
     uint32_t n_steps;
+    uint32_t
+        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
     dlpi_step steps[DLPI_STEPS];
     uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
-    dlp_expand_desc maker; /* makes the items of the next level */
+    uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
+    dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
     char name[32];         /* of its node */
 } dlpi_level;
 
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;       /* the keeper is asked for inputs */
-    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    bool cached;    /* the keeper is asked for inputs */
+    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last
+                          (not: those that are read by requests) */
     dlp_dataset input; /* as that stage had it */
     uint32_t n_levels; /* 1: an item is an input that is kept */
     dlpi_level
@@ -18859,11 +18887,19 @@ typedef struct dlpi_expand {
     dlpi_stage_ops reading; /* of the stage, if they are; else plain alone */
     const dlpi_stage_ops *plain;
     uint8_t *reads; /* [workers] dlpi_reads */
+    uint8_t *rooms; /* [workers] */
 } dlpi_expand;
 
 /* The items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
+}
+
+/* The fields of these items. st: the stage, which has those of the levels above the first. */
+static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
+    const dlpi_level *l = dlpi_expand_last(x);
+    *n = l->n > 0 ? l->n : x->input.n_fields;
+    return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
@@ -18892,6 +18928,107 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
     l->bytes = dlpi_expand_places(&l->fs, l->at);
     return rc;
+}
+
+/* Lay out the items of each level, one after the other. A level without fields of its own has those
+   of the level before it. made: the fields of the levels above the first. */
+static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
+    const dlp_field *f = x->input.fields;
+    uint32_t n = x->input.n_fields;
+    int rc = DLP_OK;
+    if (x->n_fetched == 0) x->n_fetched = n;
+    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
+        dlpi_level *l = &x->level[i];
+        if (l->n > 0) {
+            f = made + l->first;
+            n = l->n;
+        }
+        rc = dlpi_level_places(p, st, l, f, n);
+    }
+    return rc;
+}
+
+/* True if the one item of a level lies in a room of its worker, and not in its cell. */
+static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l) {
+    return x->has_rooms && (l != x->level || x->found.in_flight == 0);
+}
+
+/* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
+   bytes. Returns the bytes of a cell. */
+static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
+    uint64_t room = 0;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+        dlpi_level *l = &x->level[i];
+        uint64_t *end = dlpi_level_in_room(x, l) ? &room : &at;
+        l->scratch = dlpi_round_up(*end, 64);
+        *end = dlpi_sum(l->scratch, l->bytes);
+    }
+    return at;
+}
+
+/* Bytes of a worker's room, without what lies around it. */
+static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+        if (dlpi_level_in_room(x, &x->level[i])) bytes = x->level[i].scratch + x->level[i].bytes;
+    return bytes;
+}
+
+/* How far the rooms of two workers are apart: they share no line. */
+static uint64_t dlpi_room_stride(const dlpi_expand *x) {
+    const uint64_t bytes = dlpi_room_bytes(x);
+    return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
+}
+
+/* The line of the plan. */
+static uint64_t dlpi_rooms_each(const dlpi_stage *st) {
+    return dlpi_room_stride((const dlpi_expand *)st->self);
+}
+
+static dlpi_block dlpi_rooms_block(const dlpi_stage *st) {
+    const uint64_t each = dlpi_rooms_each(st);
+    return (dlpi_block){offsetof(dlpi_expand, rooms),
+                        each > 0 ? dlpi_sum(dlpi_times((uint64_t)st->n_workers, each), DLPI_LINE)
+                                 : 0};
+}
+
+static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
+    const uint64_t at = DLPI_REDZONE + (uint64_t)w->id * dlpi_room_stride(x);
+    return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
+}
+
+/* Where an item of a level lies that is being made: one of the last level at `next`. */
+static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
+                                 uint8_t *cell, uint8_t *next) {
+    if (l->maker.max_out == 0) return next;
+    return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
+}
+
+/* The surroundings of a worker's room. */
+static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
+    uint8_t *at = dlpi_room_of(w, x);
+    c->from = at - DLPI_REDZONE;
+    c->to = c->from + dlpi_room_stride(x);
+    c->n = 1;
+    c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
+}
+
+/* An input is about to be made items of. */
+static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
+    dlpi_redzone c;
+    if (!DLPI_DEBUG || x->rooms == NULL) return;
+    dlpi_redzone_of_room(w, x, &c);
+    dlpi_redzone_paint(&c);
+}
+
+/* The input of cell c was made items of. rc: what it came to. Returns rc, or DLPI_OVERRUN. */
+static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
+    dlpi_redzone room;
+    if (!DLPI_DEBUG || x->rooms == NULL) return rc;
+    dlpi_redzone_of_room(w, x, &room);
+    return dlpi_redzone_check(w, &w->note, &room, w->p->source->input,
+                              dlpi_input_at(w->p, c)->index, rc);
 }
 
 /* The fetch stage after this one only copies. What its callback would be tried again by stands in
@@ -18981,8 +19118,16 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. The fields
-   that maps add to it begin as zeros. */
+/* Copy a field of an item: its rows, if it is ragged. */
+static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
+                            uint64_t length) {
+    const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+    const uint64_t rows = d->f.ragged && length < most ? length : most;
+    memcpy(to, from, (size_t)(d->row_bytes / most * rows));
+}
+
+/* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
+   zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -18994,12 +19139,8 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         return;
     }
     memcpy(to, from, l->fs.n * 8u);
-    for (uint32_t f = 0; f < x->n_fetched; f++) {
-        const dlpi_field *d = &l->fs.at[f];
-        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-        const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
-        memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
-    }
+    for (uint32_t f = 0; f < x->n_fetched; f++)
+        dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
 typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
@@ -19082,6 +19223,33 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
+}
+
+/* Copy the fields of an item that go on to the next level. Those that the level's maps add begin as
+   zeros. What the item had is no more. */
+static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
+    const dlpi_level *next = l + 1;
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *lengths = (uint64_t *)(void *)to;
+    uint32_t n = 0;
+    if (next->fs.any_ragged) memset(lengths, 0, next->fs.n * 8u);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        if ((l->ends >> f & 1) != 0) continue;
+        const uint64_t rows = l->fs.at[f].f.ragged ? length[f] : 0;
+        dlpi_field_copy(&l->fs.at[f], to + next->at[n], from + l->at[f], rows);
+        if (l->fs.at[f].f.ragged) lengths[n] = rows;
+        n++;
+    }
+    if (n < next->fs.n) memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
+    if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
+}
+
+/* The item of a level, which lies at `from`, goes on to the next level, to `to`, and takes its
+   steps. it: the item without its fields. Returns as dlpi_level_steps. */
+static int dlpi_level_go(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *from,
+                         uint8_t *to) {
+    dlpi_level_end(l, from, to);
+    return l[1].n_steps > 0 ? dlpi_level_steps(w, l + 1, it, to) : 0;
 }
 
 /* An input that an asynchronous source reads into its cell. */
@@ -23481,7 +23649,9 @@ static int dlpi_expand_sizes(dlp_pipe *p) {
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
-    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
@@ -23494,32 +23664,9 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. */
-static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                              const dlp_field *made) {
-    const dlp_field *f = x->input.fields;
-    uint32_t n = x->input.n_fields;
-    int rc = DLP_OK;
-    if (x->n_fetched == 0) x->n_fetched = n;
-    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
-        dlpi_level *l = &x->level[i];
-        if (l->n > 0) {
-            f = made + l->first;
-            n = l->n;
-        }
-        rc = dlpi_level_places(p, st, l, f, n);
-    }
-    return rc;
-}
-
 /* Bytes of a cell: its items, one item of each level before the last, and the part. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
-    uint64_t at = dlpi_times(x->found.most_run, x->one_bytes);
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
-        x->level[i].scratch = dlpi_round_up(at, 64);
-        at = dlpi_sum(x->level[i].scratch, x->level[i].bytes);
-    }
+    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     if (x->part.load == NULL) return at;
     x->part_at = dlpi_round_up(at, 4096);
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
@@ -23528,7 +23675,7 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 /* What a cell has. made: the fields of the levels above the first. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
-    const int rc = dlpi_expand_levels(p, st, x, made);
+    const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
     x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
@@ -23551,7 +23698,8 @@ static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bloc
     const int n = dlpi_found_blocks(p, st, out);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
                           x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
-    return n + 1;
+    out[n + 1] = dlpi_rooms_block(st);
+    return n + 2;
 }
 
 /* ---- an input is made ---- */
@@ -23585,7 +23733,7 @@ typedef struct dlpi_making {
 
 /* Where the next item of a level is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
-    return l->maker.expand != NULL ? b->cell + l->scratch : b->items + b->made * l->bytes;
+    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
 /* The key of the random numbers of an item: that of its input, and its number. */
@@ -23597,6 +23745,9 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
@@ -23636,7 +23787,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed || m->wrong != 0) return;
     m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
+    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
         dlpi_making_steps(m);
     else
         m->line->made++;
@@ -23757,6 +23908,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
+    dlpi_redzone_room(w, x);
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
         return dlpi_line_end(&b, cell);
@@ -23765,6 +23917,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_made(w, x, c, rc);
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
     if (b.left_out > 0) cell->error.position = b.left_out;
@@ -23820,6 +23973,9 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
                 dlpi_what_add(text, size, "%s", kind);
         }
         if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+        if (l->ends != 0)
+            dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
+                          (l->ends & (l->ends - 1)) == 0 ? "s" : "");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->d.window > 0) dlpi_what_add(text, size, "window %" PRIu32, x->d.window);
@@ -23837,6 +23993,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .private_words = "input tables",
+    .room = dlpi_rooms_each,
     .source = &dlpi_expand_source,
 };
 
@@ -24134,6 +24291,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     int rc = dlpi_pack_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     k->d = *d;
+    k->x.n_levels = 1;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
     q->d = (dlp_part_desc){.manifest_id = d->id,
                            .queue_size = d->queue_size,
@@ -24149,12 +24307,10 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 
 /* ---- fields ---- */
 
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input.fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
+static int dlpi_pack_documents(dlp_pipe *p, const dlp_field *f, uint32_t n) {
+    if (n > DLP_MAX_FIELDS - 2)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack", n);
+    for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
@@ -24172,14 +24328,17 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
+    const dlp_field *f;
     int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    if (rc != DLP_OK) return rc;
+    f = dlpi_expand_made(st, &k->x, &n);
+    if ((rc = dlpi_pack_documents(p, f, n)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
+    k->n = n;
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)f[0].shape[0];
     for (uint32_t i = 0; i < n; i++) {
-        k->fields[i] = k->x.input.fields[i];
+        k->fields[i] = f[i];
         k->fields[i].shape[0] = t;
         k->fields[i].max_per_batch = 0;
     }
@@ -24211,14 +24370,14 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
+    const dlpi_level *l = dlpi_expand_last(x);
+    int rc = dlpi_levels_places(p, st, x, st->fields);
     if (rc != DLP_OK) return rc;
-    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
     for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
+        k->unit[f] = l->fs.at[f].row_bytes / (uint64_t)l->fs.at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->level->bytes;
+    x->found.d.max_part_bytes = dlpi_levels_scratch(x, l->bytes);
     x->found.most_run = 1;
     dlpi_arrived_place(x);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
@@ -24232,6 +24391,7 @@ static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_rooms_block(st);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -24280,12 +24440,13 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
     const dlpi_pack_row *row = e->row;
+    const dlpi_level *l = dlpi_expand_last(&k->x);
     for (uint32_t f = 0; f < k->n; f++) {
         uint8_t *to = it->data[f];
         for (uint32_t i = 0; i < row->n; i++) {
             const dlpi_pack_segment *g = &row->at[i];
             uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + l->at[f] + g->first * k->unit[f],
                    (size_t)bytes);
             to += bytes;
         }
@@ -24297,25 +24458,42 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
+/* Have a document written into cell c. Returns as dlpi_expand_fetch. */
+static int dlpi_pack_document(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    uint8_t *cell = dlpi_input_bytes(w->p, c), *to = dlpi_level_place(w, x, x->level, cell, cell);
+    const dlp_item given = dlpi_expand_in(w, dlpi_input_at(w->p, c));
+    dlp_item in = given;
+    dlpi_expand_item fields;
+    int rc;
+    dlpi_redzone_room(w, x);
+    rc = dlpi_expand_fetch(w, x, c, &in, to, &fields);
+    for (const dlpi_level *l = x->level; rc == 0 && l->ends != 0; l++) {
+        uint8_t *from = to;
+        to = dlpi_level_place(w, x, l + 1, cell, cell);
+        rc = dlpi_level_go(w, l, &given, from, to);
+    }
+    return rc;
+}
+
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_expand_item fields;
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
+    const dlpi_level *l = dlpi_expand_last(&k->x);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_pack_document(w, &k->x, c);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
         if (lengths[f] != lengths[0])
-            rc = dlpi_say(
-                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
+            rc = dlpi_say(w, DLP_ERR_LENGTH,
+                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                          l->fs.at[f].name, lengths[f], l->fs.at[0].name, lengths[0]);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
                       lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_made(w, &k->x, c, rc);
     if (rc != 0) return rc;
     if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];
@@ -24366,6 +24544,7 @@ static const dlpi_stage_ops dlpi_pack_ops = {
     .check = dlpi_pack_check,
     .layout = dlpi_found_layout,
     .private_words = "document tables",
+    .room = dlpi_rooms_each,
     .blocks = dlpi_pack_blocks,
     .live = dlpi_pack_live,
     .source = &dlpi_pack_source,
@@ -25782,9 +25961,13 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
+        uint64_t each = st->ops->room != NULL ? st->ops->room(st) : 0, all;
         if (st->ops->private_words == NULL) continue;
-        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
-        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
+        all = dlpi_blocks_bytes(p, st);
+        bytes = dlpi_sum(bytes, all);
+        dlpi_plan_add(plan, "rooms of workers: fields that end", (uint64_t)st->n_workers, each);
+        all = dlpi_less(all, dlpi_times((uint64_t)st->n_workers, each));
+        dlpi_plan_add(plan, st->ops->private_words, n, all / n);
     }
     return bytes;
 }
@@ -35545,6 +35728,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     }
     m->item = m->given;
     dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
     x->n_made = ++m->made;
     return &m->item;
@@ -36217,6 +36401,25 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlpi_add_scratch(t->p, &d);
 }
 
+/* Which fields end in a map that runs in a cell. f: [n] those that the map has; its own are last. */
+static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                           uint32_t *ends) {
+    const char *names = map->map.ends;
+    uint32_t found = 0;
+    *ends = 0;
+    for (uint32_t i = 0; i < n - map->map.n_fields; i++)
+        if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
+    if (found == 0 || found != dlpi_names_count(names))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
+                           "not add: a field that has ended is none of them",
+                           names, map->name);
+    if (found == n)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends leaves no field for the batch; let the map add one");
+    return DLP_OK;
+}
+
 static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
     const dlpi_verb *verb = dlpi_verb_of(t, row);
     *n = 0;
@@ -36401,6 +36604,13 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
+/* A cell has levels for so many rows that begin one. */
+static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
+    return dlpi_node_bad(t, node,
+                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
+                         "three at most");
+}
+
 static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     m->load = node;
     return dlpi_load_desc(t, node, &m->part);
@@ -36433,18 +36643,33 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                             (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
 }
 
+/* A map in which fields end is the last step of its level. The next level has the other fields. */
+static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    const dlp_field *f = m->fields[m->n_levels - 1];
+    const uint32_t n = m->n_fields[m->n_levels - 1];
+    int rc;
+    if (t->ops->which == NULL)
+        return dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+    if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
+    l->maker = (dlp_expand_desc){.max_out = 1};
+    m->n_levels++;
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
+        if ((l->ends >> i & 1) == 0) rc = dlpi_makers_widen(t, node, m, &f[i], 1);
+    return rc;
+}
+
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
-    if (node->map.ends != NULL)
-        return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
     if (m->n_fields[m->n_levels - 1] == 0)
         return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.call = node->map.item, .user = node->map.user});
+    rc = dlpi_makers_step(t, node, m, (dlpi_step){.call = node->map.item, .user = node->map.user});
+    return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -36473,8 +36698,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (rc != DLP_OK) return rc;
     if (d.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    if (m->n_levels == DLPI_LEVELS)
-        return dlpi_node_bad(t, node, "is the fourth expand of a cell; a cell has three at most");
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
@@ -36488,6 +36712,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     m->level[l].maker = d;
     dlpi_copy_text(m->level[l].name, sizeof m->level[l].name, node->name);
     m->n_levels++;
+    m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
     return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
@@ -36626,7 +36851,8 @@ static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, c
                                     dlp_expand_desc *d) {
     *d = (dlp_expand_desc){.expand = NULL};
     dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
-    if (m->maker != NULL) *d = m->level[m->n_levels - 2].maker;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        if (m->level[i].maker.expand != NULL) *d = m->level[i].maker;
     d->fields = NULL; /* the levels have them */
     d->n_fields = 0;
     d->queue_size = m->capacity;
@@ -36711,7 +36937,9 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
-    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) return DLP_OK; /* pack has its own */
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND) /* pack counts its rows */
+        return n > 0 ? dlpi_keep_fields(t->p, st, all, n) : DLP_OK;
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
@@ -37390,6 +37618,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .part = dlpi_ends_part,
     .ends = dlpi_ends_add,
     .see = dlpi_ends_see,
+    .which = dlpi_ends_which,
     .out = dlpi_out_add,
     .makes = dlpi_node_makes_add,
 };

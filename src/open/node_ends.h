@@ -76,6 +76,25 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlpi_add_scratch(t->p, &d);
 }
 
+/* Which fields end in a map that runs in a cell. f: [n] those that the map has; its own are last. */
+static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                           uint32_t *ends) {
+    const char *names = map->map.ends;
+    uint32_t found = 0;
+    *ends = 0;
+    for (uint32_t i = 0; i < n - map->map.n_fields; i++)
+        if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
+    if (found == 0 || found != dlpi_names_count(names))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
+                           "not add: a field that has ended is none of them",
+                           names, map->name);
+    if (found == n)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends leaves no field for the batch; let the map add one");
+    return DLP_OK;
+}
+
 static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
     const dlpi_verb *verb = dlpi_verb_of(t, row);
     *n = 0;

@@ -146,7 +146,9 @@ static int dlpi_expand_sizes(dlp_pipe *p) {
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
-    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
@@ -159,32 +161,9 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. */
-static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                              const dlp_field *made) {
-    const dlp_field *f = x->input.fields;
-    uint32_t n = x->input.n_fields;
-    int rc = DLP_OK;
-    if (x->n_fetched == 0) x->n_fetched = n;
-    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
-        dlpi_level *l = &x->level[i];
-        if (l->n > 0) {
-            f = made + l->first;
-            n = l->n;
-        }
-        rc = dlpi_level_places(p, st, l, f, n);
-    }
-    return rc;
-}
-
 /* Bytes of a cell: its items, one item of each level before the last, and the part. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
-    uint64_t at = dlpi_times(x->found.most_run, x->one_bytes);
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
-        x->level[i].scratch = dlpi_round_up(at, 64);
-        at = dlpi_sum(x->level[i].scratch, x->level[i].bytes);
-    }
+    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     if (x->part.load == NULL) return at;
     x->part_at = dlpi_round_up(at, 4096);
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
@@ -193,7 +172,7 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 /* What a cell has. made: the fields of the levels above the first. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
-    const int rc = dlpi_expand_levels(p, st, x, made);
+    const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
     x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
@@ -216,7 +195,8 @@ static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bloc
     const int n = dlpi_found_blocks(p, st, out);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts),
                           x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0};
-    return n + 1;
+    out[n + 1] = dlpi_rooms_block(st);
+    return n + 2;
 }
 
 /* ---- an input is made ---- */
@@ -250,7 +230,7 @@ typedef struct dlpi_making {
 
 /* Where the next item of a level is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
-    return l->maker.expand != NULL ? b->cell + l->scratch : b->items + b->made * l->bytes;
+    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
 /* The key of the random numbers of an item: that of its input, and its number. */
@@ -262,6 +242,9 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
@@ -301,7 +284,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed || m->wrong != 0) return;
     m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
+    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
         dlpi_making_steps(m);
     else
         m->line->made++;
@@ -422,6 +405,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     in.seed = x->found.plan.seed;
     if (rc != 0) return rc;
+    dlpi_redzone_room(w, x);
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
         return dlpi_line_end(&b, cell);
@@ -430,6 +414,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c,
     if (rc == 0) rc = dlpi_line_lengths(&b);
     if (rc == DLP_SKIP) rc = 0, b.made = 0;
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_made(w, x, c, rc);
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
     if (b.left_out > 0) cell->error.position = b.left_out;
@@ -485,6 +470,9 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
                 dlpi_what_add(text, size, "%s", kind);
         }
         if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+        if (l->ends != 0)
+            dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
+                          (l->ends & (l->ends - 1)) == 0 ? "s" : "");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->d.window > 0) dlpi_what_add(text, size, "window %" PRIu32, x->d.window);
@@ -502,5 +490,6 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .private_words = "input tables",
+    .room = dlpi_rooms_each,
     .source = &dlpi_expand_source,
 };

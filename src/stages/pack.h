@@ -38,6 +38,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     int rc = dlpi_pack_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     k->d = *d;
+    k->x.n_levels = 1;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
     q->d = (dlp_part_desc){.manifest_id = d->id,
                            .queue_size = d->queue_size,
@@ -53,12 +54,10 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 
 /* ---- fields ---- */
 
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input.fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
+static int dlpi_pack_documents(dlp_pipe *p, const dlp_field *f, uint32_t n) {
+    if (n > DLP_MAX_FIELDS - 2)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack", n);
+    for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
@@ -76,14 +75,17 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
+    const dlp_field *f;
     int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    if (rc != DLP_OK) return rc;
+    f = dlpi_expand_made(st, &k->x, &n);
+    if ((rc = dlpi_pack_documents(p, f, n)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
+    k->n = n;
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)f[0].shape[0];
     for (uint32_t i = 0; i < n; i++) {
-        k->fields[i] = k->x.input.fields[i];
+        k->fields[i] = f[i];
         k->fields[i].shape[0] = t;
         k->fields[i].max_per_batch = 0;
     }
@@ -115,14 +117,14 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
-    int rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
+    const dlpi_level *l = dlpi_expand_last(x);
+    int rc = dlpi_levels_places(p, st, x, st->fields);
     if (rc != DLP_OK) return rc;
-    if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
     for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->level->fs.at[f].row_bytes / (uint64_t)x->level->fs.at[f].f.shape[0];
+        k->unit[f] = l->fs.at[f].row_bytes / (uint64_t)l->fs.at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->level->bytes;
+    x->found.d.max_part_bytes = dlpi_levels_scratch(x, l->bytes);
     x->found.most_run = 1;
     dlpi_arrived_place(x);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
@@ -136,6 +138,7 @@ static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_rooms_block(st);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -184,12 +187,13 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
     const dlpi_pack_row *row = e->row;
+    const dlpi_level *l = dlpi_expand_last(&k->x);
     for (uint32_t f = 0; f < k->n; f++) {
         uint8_t *to = it->data[f];
         for (uint32_t i = 0; i < row->n; i++) {
             const dlpi_pack_segment *g = &row->at[i];
             uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.level->at[f] + g->first * k->unit[f],
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + l->at[f] + g->first * k->unit[f],
                    (size_t)bytes);
             to += bytes;
         }
@@ -201,25 +205,42 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
+/* Have a document written into cell c. Returns as dlpi_expand_fetch. */
+static int dlpi_pack_document(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    uint8_t *cell = dlpi_input_bytes(w->p, c), *to = dlpi_level_place(w, x, x->level, cell, cell);
+    const dlp_item given = dlpi_expand_in(w, dlpi_input_at(w->p, c));
+    dlp_item in = given;
+    dlpi_expand_item fields;
+    int rc;
+    dlpi_redzone_room(w, x);
+    rc = dlpi_expand_fetch(w, x, c, &in, to, &fields);
+    for (const dlpi_level *l = x->level; rc == 0 && l->ends != 0; l++) {
+        uint8_t *from = to;
+        to = dlpi_level_place(w, x, l + 1, cell, cell);
+        rc = dlpi_level_go(w, l, &given, from, to);
+    }
+    return rc;
+}
+
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_expand_item fields;
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
+    const dlpi_level *l = dlpi_expand_last(&k->x);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_pack_document(w, &k->x, c);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
         if (lengths[f] != lengths[0])
-            rc = dlpi_say(
-                w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                k->x.level->fs.at[f].name, lengths[f], k->x.level->fs.at[0].name, lengths[0]);
+            rc = dlpi_say(w, DLP_ERR_LENGTH,
+                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                          l->fs.at[f].name, lengths[f], l->fs.at[0].name, lengths[0]);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
                       lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_made(w, &k->x, c, rc);
     if (rc != 0) return rc;
     if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
     cell->items = lengths[0];
@@ -270,6 +291,7 @@ static const dlpi_stage_ops dlpi_pack_ops = {
     .check = dlpi_pack_check,
     .layout = dlpi_found_layout,
     .private_words = "document tables",
+    .room = dlpi_rooms_each,
     .blocks = dlpi_pack_blocks,
     .live = dlpi_pack_live,
     .source = &dlpi_pack_source,
