@@ -16298,7 +16298,7 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-    /* Of the n fields that a map in a cell has, which end there: a bit for each. */
+    /* Which of the n fields of a map in a cell end there: a bit for each. */
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
@@ -18870,8 +18870,9 @@ typedef struct dlpi_expand {
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
-    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last
-                          (not: those that are read by requests) */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
+                          not: of the first n_read, which requests write into the cell */
+    uint8_t n_read;
     dlp_dataset input; /* as that stage had it */
     uint32_t n_levels; /* 1: an item is an input that is kept */
     dlpi_level
@@ -18951,7 +18952,7 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
 
 /* True if the one item of a level lies in a room of its worker, and not in its cell. */
 static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l) {
-    return x->has_rooms && (l != x->level || x->found.in_flight == 0);
+    return x->has_rooms && l >= x->level + x->n_read;
 }
 
 /* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
@@ -19225,8 +19226,8 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
 }
 
-/* Copy the fields of an item that go on to the next level. Those that the level's maps add begin as
-   zeros. What the item had is no more. */
+/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
+   as zeros. The item itself is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     const dlpi_level *next = l + 1;
     const uint64_t *length = (const uint64_t *)(const void *)from;
@@ -19539,6 +19540,7 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                         st->w.deadline_ms);
     x->async = *async;
     x->found.in_flight = in_flight;
+    x->n_read = 1;
     x->plain = st->ops;
     x->reading = *st->ops;
     x->reading.step = dlpi_reads_step;
@@ -36252,11 +36254,14 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
 }
 
-static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
-    if (node->fetch.of > 1) return NULL; /* a mix has fields once */
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
@@ -36361,6 +36366,23 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
+/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
+    const dlp_node *before = node - 1;
+    uint32_t n, m = 0;
+    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
+    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
+    if (alike) g = dlpi_fetch_fields(before, &m);
+    alike = alike && n == m;
+    for (uint32_t i = 0; i < n && alike; i++)
+        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
+    return alike ? DLP_OK
+                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
+                               "follow each other, with the same fields in the same order",
+                               map->name);
+}
+
 /* Part the fields of a fetch: those that stay come first. */
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -36369,7 +36391,10 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const bool async =
         source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
+    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
+    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
+    if (rc != DLP_OK) return rc;
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -36380,7 +36405,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
         }
     }
     if (e->stay == e->all) return DLP_OK;
-    if (t->ending != NULL)
+    if (t->ending != NULL && node->fetch.of < 2)
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; let one fetch have them");
     if (moved && async)
@@ -36393,15 +36418,22 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
+/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
+   datasets. */
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
-    const dlpi_scratch_desc d = {.fields = e->fields + e->stay,
-                                 .n_fields = e->all - e->stay,
-                                 .n_cells = node->queue.capacity};
+    const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
+    dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
+    if (node->fetch.of > 0 && next != NULL && next->verb == DLP_FETCH &&
+        next->fetch.of == node->fetch.of + 1)
+        return DLP_OK;
+    for (uint32_t i = 0; i == 0 || i < node->fetch.of; i++)
+        if (d.n_cells < node[-(int32_t)i].queue.capacity)
+            d.n_cells = node[-(int32_t)i].queue.capacity;
     t->p->node = "scratch";
     return dlpi_add_scratch(t->p, &d);
 }
 
-/* Which fields end in a map that runs in a cell. f: [n] those that the map has; its own are last. */
+/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
     const char *names = map->map.ends;
@@ -36852,7 +36884,7 @@ static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, c
     *d = (dlp_expand_desc){.expand = NULL};
     dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
-        if (m->level[i].maker.expand != NULL) *d = m->level[i].maker;
+        if (m->level[i].ends == 0) *d = m->level[i].maker;
     d->fields = NULL; /* the levels have them */
     d->n_fields = 0;
     d->queue_size = m->capacity;

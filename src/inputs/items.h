@@ -39,8 +39,9 @@ typedef struct dlpi_expand {
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
-    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last
-                          (not: those that are read by requests) */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
+                          not: of the first n_read, which requests write into the cell */
+    uint8_t n_read;
     dlp_dataset input; /* as that stage had it */
     uint32_t n_levels; /* 1: an item is an input that is kept */
     dlpi_level
@@ -120,7 +121,7 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
 
 /* True if the one item of a level lies in a room of its worker, and not in its cell. */
 static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l) {
-    return x->has_rooms && (l != x->level || x->found.in_flight == 0);
+    return x->has_rooms && l >= x->level + x->n_read;
 }
 
 /* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
@@ -394,8 +395,8 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
 }
 
-/* Copy the fields of an item that go on to the next level. Those that the level's maps add begin as
-   zeros. What the item had is no more. */
+/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
+   as zeros. The item itself is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     const dlpi_level *next = l + 1;
     const uint64_t *length = (const uint64_t *)(const void *)from;

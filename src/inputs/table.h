@@ -49,7 +49,7 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-    /* Of the n fields that a map in a cell has, which end there: a bit for each. */
+    /* Which of the n fields of a map in a cell end there: a bit for each. */
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */

@@ -3,6 +3,7 @@
 /* tests: system/core/tables */
 #include "open/node_fetch.h"
 #include "stages/scratch.h"
+#include "work/collate.h"
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
 /* Is this name one of those in a text with blanks between them? */
@@ -36,6 +37,23 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
+/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
+    const dlp_node *before = node - 1;
+    uint32_t n, m = 0;
+    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
+    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
+    if (alike) g = dlpi_fetch_fields(before, &m);
+    alike = alike && n == m;
+    for (uint32_t i = 0; i < n && alike; i++)
+        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
+    return alike ? DLP_OK
+                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
+                               "follow each other, with the same fields in the same order",
+                               map->name);
+}
+
 /* Part the fields of a fetch: those that stay come first. */
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -44,7 +62,10 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const bool async =
         source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
+    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
+    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
+    if (rc != DLP_OK) return rc;
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -55,7 +76,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
         }
     }
     if (e->stay == e->all) return DLP_OK;
-    if (t->ending != NULL)
+    if (t->ending != NULL && node->fetch.of < 2)
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; let one fetch have them");
     if (moved && async)
@@ -68,15 +89,22 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
+/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
+   datasets. */
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
-    const dlpi_scratch_desc d = {.fields = e->fields + e->stay,
-                                 .n_fields = e->all - e->stay,
-                                 .n_cells = node->queue.capacity};
+    const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
+    dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
+    if (node->fetch.of > 0 && next != NULL && next->verb == DLP_FETCH &&
+        next->fetch.of == node->fetch.of + 1)
+        return DLP_OK;
+    for (uint32_t i = 0; i == 0 || i < node->fetch.of; i++)
+        if (d.n_cells < node[-(int32_t)i].queue.capacity)
+            d.n_cells = node[-(int32_t)i].queue.capacity;
     t->p->node = "scratch";
     return dlpi_add_scratch(t->p, &d);
 }
 
-/* Which fields end in a map that runs in a cell. f: [n] those that the map has; its own are last. */
+/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
     const char *names = map->map.ends;

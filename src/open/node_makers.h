@@ -401,7 +401,7 @@ static void dlpi_makers_expand_desc(const dlpi_table *t, const dlp_node *node, c
     *d = (dlp_expand_desc){.expand = NULL};
     dlpi_node_elsewhere(t, node, d, DLPI_ROWS(dlpi_elsewhere_of_expand)); /* of filters */
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
-        if (m->level[i].maker.expand != NULL) *d = m->level[i].maker;
+        if (m->level[i].ends == 0) *d = m->level[i].maker;
     d->fields = NULL; /* the levels have them */
     d->n_fields = 0;
     d->queue_size = m->capacity;
