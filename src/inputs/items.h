@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/expand, system/stages/pack, system/stages/stacks */
+/* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */

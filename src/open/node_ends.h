@@ -1,6 +1,6 @@
 /* needs: scratch */
 #pragma once
-/* tests: system/core/tables */
+/* tests: system/core/tables, system/stages/cell_ends, system/stages/mix_ends */
 #include "open/node_fetch.h"
 #include "stages/scratch.h"
 #include "work/collate.h"
