@@ -23513,7 +23513,12 @@ static const dlpi_stage_ops dlpi_found_ops = {
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
    one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
+   A map in which fields end is the last step of its level. The next level has the other fields, and
+   its item is a copy of them. Then the items of all levels before the last lie in a room of the
+   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
+   the next worker begins with the input. What requests read lies in the cell, since many are under
+   way; so does what was pushed, since it comes once. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
@@ -36066,6 +36071,11 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if (l->mix != NULL && (l->order != NULL || l->shuffle != 0 || l->n_items != 0))
         return dlpi_not_null(t->p, node->name, "list.mix", "beside order, shuffle and n_items");
     if (l->mix != NULL) dlp_mix_sampler(l->mix, s);
+    if (l->mix != NULL && t->d->seed != 0 && s->seed != t->d->seed)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
+                           "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
+                           "; set one of them, or both alike",
+                           s->seed, t->d->seed);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
@@ -36458,10 +36468,26 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
+/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *map) {
+    const dlp_node *row = t->nodes + (t->makes > 0 ? t->makes : 1);
+    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
+    while (row < map && (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0) row++;
+    return row < map ? row : NULL;
+}
+
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
+    const dlp_node *between = dlpi_ends_between(t, map);
+    if (t->joins != NULL)
+        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+    if (between != NULL && t->ending != map)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
+                           "its cell: write this map above \"%s\"",
+                           map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
@@ -36751,6 +36777,9 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND && dlpi_node_ends(node))
+        return dlpi_not_null(t->p, node->name, "map.ends",
+                             "after pack, whose rows have tokens alone: let fields end before it");
     if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);

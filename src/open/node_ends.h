@@ -129,10 +129,26 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
+/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *map) {
+    const dlp_node *row = t->nodes + (t->makes > 0 ? t->makes : 1);
+    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
+    while (row < map && (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0) row++;
+    return row < map ? row : NULL;
+}
+
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
+    const dlp_node *between = dlpi_ends_between(t, map);
+    if (t->joins != NULL)
+        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+    if (between != NULL && t->ending != map)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
+                           "its cell: write this map above \"%s\"",
+                           map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "

@@ -268,6 +268,9 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND && dlpi_node_ends(node))
+        return dlpi_not_null(t->p, node->name, "map.ends",
+                             "after pack, whose rows have tokens alone: let fields end before it");
     if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);

@@ -8,7 +8,12 @@
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
    one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
+   A map in which fields end is the last step of its level. The next level has the other fields, and
+   its item is a copy of them. Then the items of all levels before the last lie in a room of the
+   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
+   the next worker begins with the input. What requests read lies in the cell, since many are under
+   way; so does what was pushed, since it comes once. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */

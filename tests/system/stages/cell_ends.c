@@ -139,7 +139,8 @@ static uint64_t sum_seen(const verb *r, const dlp_item *it) {
     for (uint32_t f = 0; f < n; f++)
         h = dlp_hash(h, seen_of(it->data[f], it->length[f], id[f]), f, 1);
     for (uint32_t f = 0; f < own; f++)
-        wrong_if(is_ragged(r->first + f) ? it->length[n + f] != 0 : *(uint64_t *)it->data[n + f]);
+        wrong_if(is_ragged(r->first + f) ? it->length[n + f] != 0
+                                         : *(uint64_t *)it->data[n + f] != 0);
     return h;
 }
 
@@ -954,18 +955,55 @@ static void cell_ends__what_no_map_may_say__refused_in_words(void) {
             MAP("d", NULL, "f5"), good);
     r = (refusal){"workers", "ends", "workers", "they share workers"};
     REFUSED(first_own, own);
-    r = (refusal){"behind a window", "ends", "map.ends", "f0"};
+    r = (refusal){"behind a window", "ends", "map.ends", "above \"mixed\""};
     REFUSED(good, {.name = "mixed", .verb = DLP_WINDOW, .window = {4}}, ends);
-    r = (refusal){"behind a cache", "ends", "map.ends", "f0"};
+    r = (refusal){"behind a cache", "ends", "map.ends", "above \"kept\""};
     REFUSED(good, {.name = "kept", .verb = DLP_CACHE, .cache = {1 << 20}}, ends);
-    r = (refusal){"behind a guard", "ends", "map.ends", "f0"};
+    r = (refusal){"behind a guard", "ends", "map.ends", "above \"look\""};
     REFUSED(good, {.name = "look", .verb = DLP_GUARD, .guard = {.fields = &guarded, .n_fields = 1}},
             ends);
     r = (refusal){"guarded", "look", "fields[].name", "\"f0\""};
     REFUSED(ends, good,
             {.name = "look", .verb = DLP_GUARD, .guard = {.fields = &guarded, .n_fields = 1}});
-    r = (refusal){"behind a pack", "ends", "", "pack"};
+    r = (refusal){"behind a pack", "ends", "map.ends", "end before it"};
     REFUSED(pack, ends);
+}
+
+/* Fields of a branch, and pushed ones behind a guard, end in no cell. */
+static void cell_ends__no_cell_has_the_field__refused_in_words(void) {
+    static const dlp_guard_field guarded = {.name = "f0"};
+    const dlp_push_desc desc = {.fields = fields, .n_fields = BASE, .writers = 1, .capacity = 4};
+    dlp_push *push = NULL;
+    CHECK(dlp_push_open(&push, &desc, NULL) == DLP_OK);
+    const dlp_node list = {.name = "a", .verb = DLP_LIST, .list = {.n_items = ITEMS}};
+    const dlp_node batch = {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}};
+    const dlp_node pushes[] = {
+        {.name = "docs", .verb = DLP_PUSH, .push = {.source = push}},
+        {.name = "look", .verb = DLP_GUARD, .guard = {.fields = &guarded, .n_fields = 1}},
+        MAP("ends", NULL, "f0"),
+        batch,
+    };
+    dlp_node zipped[] = {
+        list,
+        {.name = "b",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = do_nothing, .fields = fields, .n_fields = 2}},
+        list,
+        {.name = "d",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = do_nothing, .fields = fields + 2, .n_fields = 1}},
+        {.name = "both", .verb = DLP_ZIP, .from = (const char *[]){"b", "d", NULL}},
+        MAP("ends", NULL, "f0"),
+        batch,
+    };
+    dlp_error err = {.code = 0};
+    zipped[2].name = "c";
+    CHECK(dlp_nodes_plan(DLP_NODES(pushes), NULL, &want.plan, &err) == DLP_ERR_ARG);
+    if (!well(strstr(err.message, "above \"look\"") != NULL)) puts(err.message);
+    CHECK(dlp_nodes_plan(DLP_NODES(zipped), NULL, &want.plan, &err) == DLP_ERR_ARG);
+    if (!well(strstr(err.message, "behind a zip or mix of branches") != NULL)) puts(err.message);
+    CHECK(strcmp(err.stage, "ends") == 0 && strcmp(err.field, "map.ends") == 0);
+    CHECK(dlp_push_close(push) == DLP_OK);
 }
 
 int main(int argc, char **argv) {
@@ -982,6 +1020,7 @@ int main(int argc, char **argv) {
     }
     plan__fields_that_end__bytes_of_rooms();
     cell_ends__what_no_map_may_say__refused_in_words();
+    cell_ends__no_cell_has_the_field__refused_in_words();
     packed();
     for (uint64_t seed = from; seed < from + n; seed++) {
         pushed(seed);

@@ -257,6 +257,16 @@ static void mix__other_fields__refused_in_words(void) {
     }
 }
 
+static void mix__another_seed__refused_in_words(void) {
+    const dlp_workers_desc w = {.num_workers = 1};
+    dlp_error err = {.code = 0};
+    dlp_node nodes[8];
+    dlp_plan plan;
+    const uint32_t n = table(nodes, &w, 0, 0);
+    CHECK(dlp_nodes_plan(nodes, n, &(dlp_pipe_desc){.seed = 4}, &plan, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "list.mix") == 0 && strstr(err.message, "has seed 3") != NULL);
+}
+
 /* A byte more of a field that ends is one in each cell, and none in slots. */
 static void mix__plan__cells_of_fields_that_end(void) {
     const dlp_workers_desc w = {.num_workers = 1};
@@ -276,6 +286,7 @@ int main(void) {
     if (all == MAP_FAILED) return 1;
     caller = getpid();
     CHECK(dlp_mix_open(&mix, &d, NULL) == DLP_OK);
+    mix__another_seed__refused_in_words();
     mix__fields_end__the_rows_of_a_loop();
     mix__a_callback_fails__tried_again_left_out_or_told();
     mix__other_fields__refused_in_words();
