@@ -7,6 +7,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"
 
+int cell_ends_main(int argc, char **argv);
 #define main cell_ends_main
 #include "cell_ends.c"
 #undef main

@@ -31,7 +31,8 @@ static pid_t caller;
 static uint64_t hash_of(uint64_t set, uint64_t index) { return dlp_hash(set, index, 1, 1); }
 static uint64_t size_of(uint64_t set, uint64_t index) { return hash_of(set, index) % (RAW + 1); }
 static uint64_t x_of(uint64_t set, uint64_t index) {
-    return size_of(set, index) * 1000 + (uint8_t)hash_of(set, index) * (size_of(set, index) > 0);
+    const uint64_t byte = (uint8_t)hash_of(set, index), size = size_of(set, index);
+    return size > 0 ? size * 1000 + byte : 0;
 }
 
 static int fails(const dlp_item *it, uint32_t in, uint64_t index) {
