@@ -4094,8 +4094,15 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
              The callback of a map sees the fields of the rows above it, in the order of the table.
-             The fields that the map adds come last. A field that ends in a map is in no later row.
-             Such fields lie in cells. queue.capacity of their fetch node says how many cells.
+             The fields that the map adds come last. A field that ends in a map is in no later row,
+             and leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
+             queue.capacity of their fetch node says how many cells.
+   Ends      Before the last maker any field that the map sees may end. So may a field that makers
+             made, or that was pushed, in a map behind them, if only maps and fetches are between.
+             Such a map runs in the cell. The cell keeps the fields that are left; batches get
+             these. Fields that end lie in a room of the worker, which has one item; the plan has a
+             line for rooms. A record that was pushed, and an input that is read by async, lie in
+             the cell, too. A cell has at most 3 expands and maps in which fields end.
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
              up to the last maker are one stage. It has the name of the last expand or the pack, or
              else of the first filter. Errors of these rows name this stage, too. The stage with the
@@ -4174,9 +4181,11 @@ typedef struct dlp_node_map {
     void *user;                                                     /* borrowed until close */
     const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
     uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    const char *ends; /* names of fields that end here, with a blank between two names. One fetch
-                         node above has written them. Only other fetch nodes and guard nodes are
-                         between the two. Once in a pipe; NULL: none */
+    const char *ends; /* names of fields that end here, with a blank between two names; NULL: none.
+                         In a cell, with makers or a push above or makers below (>>graph, Ends):
+                         any fields that the map sees. In rows, once in a pipe: fields that one
+                         fetch node above has written, with only other fetch nodes and guard nodes
+                         between the two */
 } dlp_node_map;
 
 typedef struct dlp_node_batch {
@@ -8846,7 +8855,9 @@ typedef struct dlpi_stage_ops {
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     void (*what)(const struct dlpi_stage *st, char *text, size_t size); /* of the plan: what the
                                                           stage does. NULL: its kind says it */
-    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    const char *private_words;                     /* the plan's line of its blocks; NULL: none */
+    uint64_t (*room)(const struct dlpi_stage *st); /* bytes of these that each worker has for the
+                                                      item that it makes: a line. NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
@@ -16298,6 +16309,9 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+    /* Which of the n fields of a map in a cell end there: a bit for each. */
+    int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                 uint32_t *ends);
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
     int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
 } dlpi_table_ops;
@@ -16342,15 +16356,23 @@ static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned 
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
 }
 
+/* True if fields end in a row that works on items. */
+static bool dlpi_node_ends(const dlp_node *node) {
+    return node->verb == DLP_MAP && node->map.ends != NULL;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
-   row does. Parts that load counts are items of unknown count, too. Other rows end the search. */
+   row does. Parts that load counts are items of unknown count, too. Other rows end the search.
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
     for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) n = i + 1;
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
+            ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
+            n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
     return cached && (n > 0 || parts) ? i : n;
@@ -18898,7 +18920,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
 #define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders in a row, and one more */
+#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
 
 /* What the worker of a cell calls for an item, in the order of the table. */
 typedef struct dlpi_step {
@@ -18914,19 +18936,26 @@ typedef struct dlpi_level {
     dlpi_fields fs;
     uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
     uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place in a cell of the one item; unused on the last level */
+    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
+                                    the last level */
     uint32_t n_steps;
+    uint32_t
+        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
     dlpi_step steps[DLPI_STEPS];
     uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
-    dlp_expand_desc maker; /* makes the items of the next level */
+    uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
+    dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
     char name[32];         /* of its node */
 } dlpi_level;
 
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;       /* the keeper is asked for inputs */
-    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    bool cached;    /* the keeper is asked for inputs */
+    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
+                          not: of the first n_read, which requests write into the cell */
+    uint8_t n_read;
     dlp_dataset input; /* as that stage had it */
     uint32_t n_levels; /* 1: an item is an input that is kept */
     dlpi_level
@@ -18940,6 +18969,7 @@ typedef struct dlpi_expand {
     dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
     dlp_async async;        /* inputs are read by it, several at once: reads.h */
     uint8_t *reads;         /* [workers] dlpi_reads, if they are */
+    uint8_t *rooms;         /* [workers] */
     uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
     uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
@@ -18985,6 +19015,107 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
     l->bytes = dlpi_expand_places(&l->fs, l->at);
     return rc;
+}
+
+/* Lay out the items of each level, one after the other. A level without fields of its own has those
+   of the level before it. made: the fields of the levels above the first. */
+static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
+    const dlp_field *f = x->input.fields;
+    uint32_t n = x->input.n_fields;
+    int rc = DLP_OK;
+    if (x->n_fetched == 0) x->n_fetched = n;
+    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
+        dlpi_level *l = &x->level[i];
+        if (l->n > 0) {
+            f = made + l->first;
+            n = l->n;
+        }
+        rc = dlpi_level_places(p, st, l, f, n);
+    }
+    return rc;
+}
+
+/* True if the one item of a level lies in a room of its worker, and not in its cell. */
+static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l) {
+    return x->has_rooms && l >= x->level + x->n_read;
+}
+
+/* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
+   bytes. Returns the bytes of a cell. */
+static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
+    uint64_t room = 0;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+        dlpi_level *l = &x->level[i];
+        uint64_t *end = dlpi_level_in_room(x, l) ? &room : &at;
+        l->scratch = dlpi_round_up(*end, 64);
+        *end = dlpi_sum(l->scratch, l->bytes);
+    }
+    return at;
+}
+
+/* Bytes of a worker's room, without what lies around it. */
+static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+        if (dlpi_level_in_room(x, &x->level[i])) bytes = x->level[i].scratch + x->level[i].bytes;
+    return bytes;
+}
+
+/* How far the rooms of two workers are apart: they share no line. */
+static uint64_t dlpi_room_stride(const dlpi_expand *x) {
+    const uint64_t bytes = dlpi_room_bytes(x);
+    return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
+}
+
+/* The line of the plan. */
+static uint64_t dlpi_rooms_each(const dlpi_stage *st) {
+    return dlpi_room_stride((const dlpi_expand *)st->self);
+}
+
+static dlpi_block dlpi_rooms_block(const dlpi_stage *st) {
+    const uint64_t each = dlpi_rooms_each(st);
+    return (dlpi_block){offsetof(dlpi_expand, rooms),
+                        each > 0 ? dlpi_sum(dlpi_times((uint64_t)st->n_workers, each), DLPI_LINE)
+                                 : 0};
+}
+
+static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
+    const uint64_t at = DLPI_REDZONE + (uint64_t)w->id * dlpi_room_stride(x);
+    return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
+}
+
+/* Where an item of a level lies that is being made: one of the last level at `next`. */
+static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
+                                 uint8_t *cell, uint8_t *next) {
+    if (l->maker.max_out == 0) return next;
+    return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
+}
+
+/* The surroundings of a worker's room. */
+static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
+    uint8_t *at = dlpi_room_of(w, x);
+    c->from = at - DLPI_REDZONE;
+    c->to = c->from + dlpi_room_stride(x);
+    c->n = 1;
+    c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
+}
+
+/* An input is about to be made items of. */
+static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
+    dlpi_redzone c;
+    if (!DLPI_DEBUG || x->rooms == NULL) return;
+    dlpi_redzone_of_room(w, x, &c);
+    dlpi_redzone_paint(&c);
+}
+
+/* The input of cell c was made items of. rc: what it came to. Returns rc, or DLPI_OVERRUN. */
+static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
+    dlpi_redzone room;
+    if (!DLPI_DEBUG || x->rooms == NULL) return rc;
+    dlpi_redzone_of_room(w, x, &room);
+    return dlpi_redzone_check(w, &w->note, &room, w->p->source->input,
+                              dlpi_input_at(w->p, c)->index, rc);
 }
 
 /* The fetch stage after this one only copies. What its callback would be tried again by stands in
@@ -19077,8 +19208,16 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. The fields
-   that maps add to it begin as zeros. */
+/* Copy a field of an item: its rows, if it is ragged. */
+static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
+                            uint64_t length) {
+    const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+    const uint64_t rows = d->f.ragged && length < most ? length : most;
+    memcpy(to, from, (size_t)(d->row_bytes / most * rows));
+}
+
+/* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
+   zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -19090,12 +19229,8 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         return;
     }
     memcpy(to, from, l->fs.n * 8u);
-    for (uint32_t f = 0; f < x->n_fetched; f++) {
-        const dlpi_field *d = &l->fs.at[f];
-        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-        const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
-        memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
-    }
+    for (uint32_t f = 0; f < x->n_fetched; f++)
+        dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
 typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
@@ -19178,6 +19313,33 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
+}
+
+/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
+   as zeros. The item itself is over. */
+static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
+    const dlpi_level *next = l + 1;
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *lengths = (uint64_t *)(void *)to;
+    uint32_t n = 0;
+    if (next->fs.any_ragged) memset(lengths, 0, next->fs.n * 8u);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        if ((l->ends >> f & 1) != 0) continue;
+        const uint64_t rows = l->fs.at[f].f.ragged ? length[f] : 0;
+        dlpi_field_copy(&l->fs.at[f], to + next->at[n], from + l->at[f], rows);
+        if (l->fs.at[f].f.ragged) lengths[n] = rows;
+        n++;
+    }
+    if (n < next->fs.n) memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
+    if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
+}
+
+/* The item of a level, which lies at `from`, goes on to the next level, to `to`, and takes its
+   steps. it: the item without its fields. Returns as dlpi_level_steps. */
+static int dlpi_level_go(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *from,
+                         uint8_t *to) {
+    dlpi_level_end(l, from, to);
+    return l[1].n_steps > 0 ? dlpi_level_steps(w, l + 1, it, to) : 0;
 }
 
 /* An input that an asynchronous source reads into its cell. */
@@ -19481,6 +19643,7 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                         st->w.deadline_ms);
     x->async = *async;
     x->found.in_flight = in_flight;
+    x->n_read = 1;
     return DLP_OK;
 }
 
@@ -23913,7 +24076,12 @@ static const dlpi_stage_ops dlpi_found_ops = {
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
    one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
+   A map in which fields end is the last step of its level. The next level has the other fields, and
+   its item is a copy of them. Then the items of all levels before the last lie in a room of the
+   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
+   the next worker begins with the input. What requests read lies in the cell, since many are under
+   way; so does what was pushed, since it comes once. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
@@ -24040,7 +24208,9 @@ static int dlpi_expand_sizes(dlp_pipe *p) {
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
-    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
@@ -24053,32 +24223,9 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. */
-static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                              const dlp_field *made) {
-    const dlp_field *f = x->input.fields;
-    uint32_t n = x->input.n_fields;
-    int rc = DLP_OK;
-    if (x->n_fetched == 0) x->n_fetched = n;
-    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
-        dlpi_level *l = &x->level[i];
-        if (l->n > 0) {
-            f = made + l->first;
-            n = l->n;
-        }
-        rc = dlpi_level_places(p, st, l, f, n);
-    }
-    return rc;
-}
-
 /* Bytes of a cell: its items, one item of each level before the last, and the part. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
-    uint64_t at = dlpi_times(x->found.most_run, x->one_bytes);
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
-        x->level[i].scratch = dlpi_round_up(at, 64);
-        at = dlpi_sum(x->level[i].scratch, x->level[i].bytes);
-    }
+    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     if (x->part.load == NULL) return at;
     x->part_at = dlpi_round_up(at, 4096);
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
@@ -24087,7 +24234,7 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 /* What a cell has. made: the fields of the levels above the first. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
-    const int rc = dlpi_expand_levels(p, st, x, made);
+    const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
     x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
@@ -24114,6 +24261,7 @@ static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bloc
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
     return n + 1;
 }
@@ -24149,7 +24297,7 @@ typedef struct dlpi_making {
 
 /* Where the next item of a level is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
-    return l->maker.expand != NULL ? b->cell + l->scratch : b->items + b->made * l->bytes;
+    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
 /* The key of the random numbers of an item: that of its input, and its number. */
@@ -24161,6 +24309,9 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
@@ -24200,7 +24351,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed || m->wrong != 0) return;
     m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
+    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
         dlpi_making_steps(m);
     else
         m->line->made++;
@@ -24322,6 +24473,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     b.cell = dlpi_expand_cell_at(w->p, x, c);
+    dlpi_redzone_room(w, x);
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
         return dlpi_line_end(&b, cell);
@@ -24336,6 +24488,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
                       " a callback leaves out none, or all",
                       b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_made(w, x, c, rc);
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
     if (b.left_out > 0) cell->error.position = b.left_out;
@@ -24391,6 +24544,9 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
                 dlpi_what_add(text, size, "%s", kind);
         }
         if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+        if (l->ends != 0)
+            dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
+                          (l->ends & (l->ends - 1)) == 0 ? "s" : "");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
@@ -24409,6 +24565,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .private_words = "input tables",
+    .room = dlpi_rooms_each,
     .source = &dlpi_expand_source,
 };
 
@@ -25033,6 +25190,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -25216,7 +25374,7 @@ static const dlpi_source_ops dlpi_pack_made_source = {
     .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
     .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
     .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
-    .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
+    .room = dlpi_rooms_each, .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
 
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
@@ -26645,9 +26803,13 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
+        uint64_t each = st->ops->room != NULL ? st->ops->room(st) : 0, all;
         if (st->ops->private_words == NULL) continue;
-        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
-        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
+        all = dlpi_blocks_bytes(p, st);
+        bytes = dlpi_sum(bytes, all);
+        dlpi_plan_add(plan, "rooms of workers: fields that end", (uint64_t)st->n_workers, each);
+        all = dlpi_less(all, dlpi_times((uint64_t)st->n_workers, each));
+        dlpi_plan_add(plan, st->ops->private_words, n, all / n);
     }
     return bytes;
 }
@@ -36384,6 +36546,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     }
     m->item = m->given;
     dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
     x->n_made = ++m->made;
     return &m->item;
@@ -36711,6 +36874,11 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if (l->mix != NULL && (l->order != NULL || l->shuffle != 0 || l->n_items != 0))
         return dlpi_not_null(t->p, node->name, "list.mix", "beside order, shuffle and n_items");
     if (l->mix != NULL) dlp_mix_sampler(l->mix, s);
+    if (l->mix != NULL && t->d->seed != 0 && s->seed != t->d->seed)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
+                           "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
+                           "; set one of them, or both alike",
+                           s->seed, t->d->seed);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
@@ -36896,11 +37064,14 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
 }
 
-static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
-    if (node->fetch.of > 1) return NULL; /* a mix has fields once */
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
@@ -37002,6 +37173,23 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
+/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
+    const dlp_node *before = node - 1;
+    uint32_t n, m = 0;
+    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
+    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
+    if (alike) g = dlpi_fetch_fields(before, &m);
+    alike = alike && n == m;
+    for (uint32_t i = 0; i < n && alike; i++)
+        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
+    return alike ? DLP_OK
+                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
+                               "follow each other, with the same fields in the same order",
+                               map->name);
+}
+
 /* Part the fields of a fetch: those that stay come first. */
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -37010,7 +37198,10 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const bool async =
         source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
+    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
+    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
+    if (rc != DLP_OK) return rc;
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -37021,7 +37212,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
         }
     }
     if (e->stay == e->all) return DLP_OK;
-    if (t->ending != NULL)
+    if (t->ending != NULL && node->fetch.of < 2)
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; let one fetch have them");
     if (moved && async)
@@ -37034,12 +37225,38 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
+/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
+   datasets. */
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
-    const dlpi_scratch_desc d = {.fields = e->fields + e->stay,
-                                 .n_fields = e->all - e->stay,
-                                 .n_cells = node->queue.capacity};
+    const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
+    dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
+    if (node->fetch.of > 0 && next != NULL && next->verb == DLP_FETCH &&
+        next->fetch.of == node->fetch.of + 1)
+        return DLP_OK;
+    for (uint32_t i = 0; i == 0 || i < node->fetch.of; i++)
+        if (d.n_cells < node[-(int32_t)i].queue.capacity)
+            d.n_cells = node[-(int32_t)i].queue.capacity;
     t->p->node = "scratch";
     return dlpi_add_scratch(t->p, &d);
+}
+
+/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
+static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                           uint32_t *ends) {
+    const char *names = map->map.ends;
+    uint32_t found = 0;
+    *ends = 0;
+    for (uint32_t i = 0; i < n - map->map.n_fields; i++)
+        if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
+    if (found == 0 || found != dlpi_names_count(names))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
+                           "not add: a field that has ended is none of them",
+                           names, map->name);
+    if (found == n)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends leaves no field for the batch; let the map add one");
+    return DLP_OK;
 }
 
 static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
@@ -37048,10 +37265,26 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
+/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *map) {
+    const dlp_node *row = t->nodes + (t->makes > 0 ? t->makes : 1);
+    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
+    while (row < map && (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0) row++;
+    return row < map ? row : NULL;
+}
+
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
+    const dlp_node *between = dlpi_ends_between(t, map);
+    if (t->joins != NULL)
+        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+    if (between != NULL && t->ending != map)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
+                           "its cell: write this map above \"%s\"",
+                           map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
@@ -37230,6 +37463,13 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
+/* A cell has levels for so many rows that begin one. */
+static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
+    return dlpi_node_bad(t, node,
+                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
+                         "three at most");
+}
+
 static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     m->load = node;
     return dlpi_load_desc(t, node, &m->part);
@@ -37262,18 +37502,33 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                             (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
 }
 
+/* A map in which fields end is the last step of its level. The next level has the other fields. */
+static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    const dlp_field *f = m->fields[m->n_levels - 1];
+    const uint32_t n = m->n_fields[m->n_levels - 1];
+    int rc;
+    if (t->ops->which == NULL)
+        return dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+    if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
+    l->maker = (dlp_expand_desc){.max_out = 1};
+    m->n_levels++;
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
+        if ((l->ends >> i & 1) == 0) rc = dlpi_makers_widen(t, node, m, &f[i], 1);
+    return rc;
+}
+
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
-    if (node->map.ends != NULL)
-        return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
     if (m->n_fields[m->n_levels - 1] == 0)
         return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.call = node->map.item, .user = node->map.user});
+    rc = dlpi_makers_step(t, node, m, (dlpi_step){.call = node->map.item, .user = node->map.user});
+    return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -37298,8 +37553,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     int rc;
     if (d.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    if (m->n_levels == DLPI_LEVELS)
-        return dlpi_node_bad(t, node, "is the fourth expand of a cell; a cell has three at most");
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
@@ -37313,12 +37567,16 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     m->level[l].maker = d;
     dlpi_copy_text(m->level[l].name, sizeof m->level[l].name, node->name);
     m->n_levels++;
+    m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
     return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (m->pack != NULL && dlpi_node_ends(node))
+        return dlpi_not_null(t->p, node->name, "map.ends",
+                             "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
@@ -37456,7 +37714,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
 /* The desc of the last expand, or of filters alone. */
 static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     dlp_expand_desc d = {.expand = NULL};
-    if (m->maker != NULL) d = m->level[m->n_levels - 2].maker;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        if (m->level[i].ends == 0) d = m->level[i].maker;
     d.fields = NULL; /* the levels have them */
     d.n_fields = 0;
     d.id = m->id;
@@ -37476,9 +37735,9 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* True if an input may have several items. */
+/* True if an input may have several items, or items of other fields than its own. */
 static inline bool dlpi_makers_made(const dlpi_makers *m) {
-    return m->load != NULL || m->maker != NULL;
+    return m->load != NULL || m->n_levels > 1;
 }
 
 /* The stage that makes items. */
@@ -37548,6 +37807,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
     if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
@@ -38377,6 +38637,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .part = dlpi_ends_part,
     .ends = dlpi_ends_add,
     .see = dlpi_ends_see,
+    .which = dlpi_ends_which,
     .out = dlpi_out_add,
     .makes = dlpi_node_makes_add,
 };

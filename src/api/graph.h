@@ -113,8 +113,15 @@
              the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
              The callback of a map sees the fields of the rows above it, in the order of the table.
-             The fields that the map adds come last. A field that ends in a map is in no later row.
-             Such fields lie in cells. queue.capacity of their fetch node says how many cells.
+             The fields that the map adds come last. A field that ends in a map is in no later row,
+             and leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
+             queue.capacity of their fetch node says how many cells.
+   Ends      Before the last maker any field that the map sees may end. So may a field that makers
+             made, or that was pushed, in a map behind them, if only maps and fetches are between.
+             Such a map runs in the cell. The cell keeps the fields that are left; batches get
+             these. Fields that end lie in a room of the worker, which has one item; the plan has a
+             line for rooms. A record that was pushed, and an input that is read by async, lie in
+             the cell, too. A cell has at most 3 expands and maps in which fields end.
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
              up to the last maker are one stage. It has the name of the last expand or the pack, or
              else of the first filter. Errors of these rows name this stage, too. The stage with the
@@ -193,9 +200,11 @@ typedef struct dlp_node_map {
     void *user;                                                     /* borrowed until close */
     const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
     uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    const char *ends; /* names of fields that end here, with a blank between two names. One fetch
-                         node above has written them. Only other fetch nodes and guard nodes are
-                         between the two. Once in a pipe; NULL: none */
+    const char *ends; /* names of fields that end here, with a blank between two names; NULL: none.
+                         In a cell, with makers or a push above or makers below (>>graph, Ends):
+                         any fields that the map sees. In rows, once in a pipe: fields that one
+                         fetch node above has written, with only other fetch nodes and guard nodes
+                         between the two */
 } dlp_node_map;
 
 typedef struct dlp_node_batch {

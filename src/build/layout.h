@@ -291,9 +291,13 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
+        uint64_t each = st->ops->room != NULL ? st->ops->room(st) : 0, all;
         if (st->ops->private_words == NULL) continue;
-        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
-        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
+        all = dlpi_blocks_bytes(p, st);
+        bytes = dlpi_sum(bytes, all);
+        dlpi_plan_add(plan, "rooms of workers: fields that end", (uint64_t)st->n_workers, each);
+        all = dlpi_less(all, dlpi_times((uint64_t)st->n_workers, each));
+        dlpi_plan_add(plan, st->ops->private_words, n, all / n);
     }
     return bytes;
 }

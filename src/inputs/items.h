@@ -1,12 +1,12 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/expand, system/stages/pack, system/stages/stacks */
+/* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
 #define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders in a row, and one more */
+#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
 
 /* What the worker of a cell calls for an item, in the order of the table. */
 typedef struct dlpi_step {
@@ -22,19 +22,26 @@ typedef struct dlpi_level {
     dlpi_fields fs;
     uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
     uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place in a cell of the one item; unused on the last level */
+    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
+                                    the last level */
     uint32_t n_steps;
+    uint32_t
+        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
     dlpi_step steps[DLPI_STEPS];
     uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
-    dlp_expand_desc maker; /* makes the items of the next level */
+    uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
+    dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
     char name[32];         /* of its node */
 } dlpi_level;
 
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;       /* the keeper is asked for inputs */
-    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    bool cached;    /* the keeper is asked for inputs */
+    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
+                          not: of the first n_read, which requests write into the cell */
+    uint8_t n_read;
     dlp_dataset input; /* as that stage had it */
     uint32_t n_levels; /* 1: an item is an input that is kept */
     dlpi_level
@@ -48,6 +55,7 @@ typedef struct dlpi_expand {
     dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
     dlp_async async;        /* inputs are read by it, several at once: reads.h */
     uint8_t *reads;         /* [workers] dlpi_reads, if they are */
+    uint8_t *rooms;         /* [workers] */
     uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
     uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
@@ -93,6 +101,107 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
     l->bytes = dlpi_expand_places(&l->fs, l->at);
     return rc;
+}
+
+/* Lay out the items of each level, one after the other. A level without fields of its own has those
+   of the level before it. made: the fields of the levels above the first. */
+static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                              const dlp_field *made) {
+    const dlp_field *f = x->input.fields;
+    uint32_t n = x->input.n_fields;
+    int rc = DLP_OK;
+    if (x->n_fetched == 0) x->n_fetched = n;
+    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
+        dlpi_level *l = &x->level[i];
+        if (l->n > 0) {
+            f = made + l->first;
+            n = l->n;
+        }
+        rc = dlpi_level_places(p, st, l, f, n);
+    }
+    return rc;
+}
+
+/* True if the one item of a level lies in a room of its worker, and not in its cell. */
+static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l) {
+    return x->has_rooms && l >= x->level + x->n_read;
+}
+
+/* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
+   bytes. Returns the bytes of a cell. */
+static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
+    uint64_t room = 0;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+        dlpi_level *l = &x->level[i];
+        uint64_t *end = dlpi_level_in_room(x, l) ? &room : &at;
+        l->scratch = dlpi_round_up(*end, 64);
+        *end = dlpi_sum(l->scratch, l->bytes);
+    }
+    return at;
+}
+
+/* Bytes of a worker's room, without what lies around it. */
+static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+        if (dlpi_level_in_room(x, &x->level[i])) bytes = x->level[i].scratch + x->level[i].bytes;
+    return bytes;
+}
+
+/* How far the rooms of two workers are apart: they share no line. */
+static uint64_t dlpi_room_stride(const dlpi_expand *x) {
+    const uint64_t bytes = dlpi_room_bytes(x);
+    return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
+}
+
+/* The line of the plan. */
+static uint64_t dlpi_rooms_each(const dlpi_stage *st) {
+    return dlpi_room_stride((const dlpi_expand *)st->self);
+}
+
+static dlpi_block dlpi_rooms_block(const dlpi_stage *st) {
+    const uint64_t each = dlpi_rooms_each(st);
+    return (dlpi_block){offsetof(dlpi_expand, rooms),
+                        each > 0 ? dlpi_sum(dlpi_times((uint64_t)st->n_workers, each), DLPI_LINE)
+                                 : 0};
+}
+
+static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
+    const uint64_t at = DLPI_REDZONE + (uint64_t)w->id * dlpi_room_stride(x);
+    return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
+}
+
+/* Where an item of a level lies that is being made: one of the last level at `next`. */
+static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
+                                 uint8_t *cell, uint8_t *next) {
+    if (l->maker.max_out == 0) return next;
+    return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
+}
+
+/* The surroundings of a worker's room. */
+static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
+    uint8_t *at = dlpi_room_of(w, x);
+    c->from = at - DLPI_REDZONE;
+    c->to = c->from + dlpi_room_stride(x);
+    c->n = 1;
+    c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
+}
+
+/* An input is about to be made items of. */
+static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
+    dlpi_redzone c;
+    if (!DLPI_DEBUG || x->rooms == NULL) return;
+    dlpi_redzone_of_room(w, x, &c);
+    dlpi_redzone_paint(&c);
+}
+
+/* The input of cell c was made items of. rc: what it came to. Returns rc, or DLPI_OVERRUN. */
+static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
+    dlpi_redzone room;
+    if (!DLPI_DEBUG || x->rooms == NULL) return rc;
+    dlpi_redzone_of_room(w, x, &room);
+    return dlpi_redzone_check(w, &w->note, &room, w->p->source->input,
+                              dlpi_input_at(w->p, c)->index, rc);
 }
 
 /* The fetch stage after this one only copies. What its callback would be tried again by stands in
@@ -185,8 +294,16 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy the record of cell c that is made items of next: its rows, if a field is ragged. The fields
-   that maps add to it begin as zeros. */
+/* Copy a field of an item: its rows, if it is ragged. */
+static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
+                            uint64_t length) {
+    const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+    const uint64_t rows = d->f.ragged && length < most ? length : most;
+    memcpy(to, from, (size_t)(d->row_bytes / most * rows));
+}
+
+/* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
+   zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -198,12 +315,8 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         return;
     }
     memcpy(to, from, l->fs.n * 8u);
-    for (uint32_t f = 0; f < x->n_fetched; f++) {
-        const dlpi_field *d = &l->fs.at[f];
-        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-        const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
-        memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
-    }
+    for (uint32_t f = 0; f < x->n_fetched; f++)
+        dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
 typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
@@ -286,6 +399,33 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
+}
+
+/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
+   as zeros. The item itself is over. */
+static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
+    const dlpi_level *next = l + 1;
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *lengths = (uint64_t *)(void *)to;
+    uint32_t n = 0;
+    if (next->fs.any_ragged) memset(lengths, 0, next->fs.n * 8u);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        if ((l->ends >> f & 1) != 0) continue;
+        const uint64_t rows = l->fs.at[f].f.ragged ? length[f] : 0;
+        dlpi_field_copy(&l->fs.at[f], to + next->at[n], from + l->at[f], rows);
+        if (l->fs.at[f].f.ragged) lengths[n] = rows;
+        n++;
+    }
+    if (n < next->fs.n) memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
+    if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
+}
+
+/* The item of a level, which lies at `from`, goes on to the next level, to `to`, and takes its
+   steps. it: the item without its fields. Returns as dlpi_level_steps. */
+static int dlpi_level_go(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *from,
+                         uint8_t *to) {
+    dlpi_level_end(l, from, to);
+    return l[1].n_steps > 0 ? dlpi_level_steps(w, l + 1, it, to) : 0;
 }
 
 /* An input that an asynchronous source reads into its cell. */

@@ -231,6 +231,7 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                         st->w.deadline_ms);
     x->async = *async;
     x->found.in_flight = in_flight;
+    x->n_read = 1;
     return DLP_OK;
 }
 

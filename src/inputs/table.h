@@ -49,6 +49,9 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+    /* Which of the n fields of a map in a cell end there: a bit for each. */
+    int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                 uint32_t *ends);
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
     int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
 } dlpi_table_ops;
@@ -93,15 +96,23 @@ static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned 
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
 }
 
+/* True if fields end in a row that works on items. */
+static bool dlpi_node_ends(const dlp_node *node) {
+    return node->verb == DLP_MAP && node->map.ends != NULL;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
-   row does. Parts that load counts are items of unknown count, too. Other rows end the search. */
+   row does. Parts that load counts are items of unknown count, too. Other rows end the search.
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
     for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) n = i + 1;
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
+            ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
+            n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
     return cached && (n > 0 || parts) ? i : n;

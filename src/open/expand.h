@@ -24,6 +24,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     }
     m->item = m->given;
     dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
     x->n_made = ++m->made;
     return &m->item;

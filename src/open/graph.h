@@ -100,6 +100,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .part = dlpi_ends_part,         /* needs: scratch */
     .ends = dlpi_ends_add,          /* needs: scratch */
     .see = dlpi_ends_see,           /* needs: scratch */
+    .which = dlpi_ends_which,       /* needs: scratch */
     .out = dlpi_out_add,            /* needs: out */
     .makes = dlpi_node_makes_add,   /* needs: parts */
 };

@@ -1,8 +1,9 @@
 /* needs: scratch */
 #pragma once
-/* tests: system/core/tables */
+/* tests: system/core/tables, system/stages/cell_ends, system/stages/mix_ends */
 #include "open/node_fetch.h"
 #include "stages/scratch.h"
+#include "work/collate.h"
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
 /* Is this name one of those in a text with blanks between them? */
@@ -36,6 +37,23 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
+/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
+    const dlp_node *before = node - 1;
+    uint32_t n, m = 0;
+    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
+    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
+    if (alike) g = dlpi_fetch_fields(before, &m);
+    alike = alike && n == m;
+    for (uint32_t i = 0; i < n && alike; i++)
+        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
+    return alike ? DLP_OK
+                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
+                               "follow each other, with the same fields in the same order",
+                               map->name);
+}
+
 /* Part the fields of a fetch: those that stay come first. */
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -44,7 +62,10 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const bool async =
         source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
+    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
+    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
+    if (rc != DLP_OK) return rc;
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -55,7 +76,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
         }
     }
     if (e->stay == e->all) return DLP_OK;
-    if (t->ending != NULL)
+    if (t->ending != NULL && node->fetch.of < 2)
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; let one fetch have them");
     if (moved && async)
@@ -68,12 +89,38 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
+/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
+   datasets. */
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
-    const dlpi_scratch_desc d = {.fields = e->fields + e->stay,
-                                 .n_fields = e->all - e->stay,
-                                 .n_cells = node->queue.capacity};
+    const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
+    dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
+    if (node->fetch.of > 0 && next != NULL && next->verb == DLP_FETCH &&
+        next->fetch.of == node->fetch.of + 1)
+        return DLP_OK;
+    for (uint32_t i = 0; i == 0 || i < node->fetch.of; i++)
+        if (d.n_cells < node[-(int32_t)i].queue.capacity)
+            d.n_cells = node[-(int32_t)i].queue.capacity;
     t->p->node = "scratch";
     return dlpi_add_scratch(t->p, &d);
+}
+
+/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
+static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
+                           uint32_t *ends) {
+    const char *names = map->map.ends;
+    uint32_t found = 0;
+    *ends = 0;
+    for (uint32_t i = 0; i < n - map->map.n_fields; i++)
+        if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
+    if (found == 0 || found != dlpi_names_count(names))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
+                           "not add: a field that has ended is none of them",
+                           names, map->name);
+    if (found == n)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends leaves no field for the batch; let the map add one");
+    return DLP_OK;
 }
 
 static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
@@ -82,10 +129,26 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
+/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *map) {
+    const dlp_node *row = t->nodes + (t->makes > 0 ? t->makes : 1);
+    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
+    while (row < map && (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0) row++;
+    return row < map ? row : NULL;
+}
+
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
+    const dlp_node *between = dlpi_ends_between(t, map);
+    if (t->joins != NULL)
+        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+    if (between != NULL && t->ending != map)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
+                           "its cell: write this map above \"%s\"",
+                           map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "

@@ -148,11 +148,14 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
 }
 
-static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
-    if (node->fetch.of > 1) return NULL; /* a mix has fields once */
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {

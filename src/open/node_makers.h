@@ -157,6 +157,13 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
+/* A cell has levels for so many rows that begin one. */
+static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
+    return dlpi_node_bad(t, node,
+                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
+                         "three at most");
+}
+
 static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     m->load = node;
     return dlpi_load_desc(t, node, &m->part);
@@ -189,18 +196,33 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                             (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
 }
 
+/* A map in which fields end is the last step of its level. The next level has the other fields. */
+static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    const dlp_field *f = m->fields[m->n_levels - 1];
+    const uint32_t n = m->n_fields[m->n_levels - 1];
+    int rc;
+    if (t->ops->which == NULL)
+        return dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+    if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
+    l->maker = (dlp_expand_desc){.max_out = 1};
+    m->n_levels++;
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
+        if ((l->ends >> i & 1) == 0) rc = dlpi_makers_widen(t, node, m, &f[i], 1);
+    return rc;
+}
+
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
-    if (node->map.ends != NULL)
-        return dlpi_not_null(t->p, node->name, "map.ends", "before an expand, a filter or a pack");
     if (m->n_fields[m->n_levels - 1] == 0)
         return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.call = node->map.item, .user = node->map.user});
+    rc = dlpi_makers_step(t, node, m, (dlpi_step){.call = node->map.item, .user = node->map.user});
+    return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -225,8 +247,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     int rc;
     if (d.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    if (m->n_levels == DLPI_LEVELS)
-        return dlpi_node_bad(t, node, "is the fourth expand of a cell; a cell has three at most");
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
@@ -240,12 +261,16 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     m->level[l].maker = d;
     dlpi_copy_text(m->level[l].name, sizeof m->level[l].name, node->name);
     m->n_levels++;
+    m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
     return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (m->pack != NULL && dlpi_node_ends(node))
+        return dlpi_not_null(t->p, node->name, "map.ends",
+                             "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
         return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
@@ -383,7 +408,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
 /* The desc of the last expand, or of filters alone. */
 static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     dlp_expand_desc d = {.expand = NULL};
-    if (m->maker != NULL) d = m->level[m->n_levels - 2].maker;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        if (m->level[i].ends == 0) d = m->level[i].maker;
     d.fields = NULL; /* the levels have them */
     d.n_fields = 0;
     d.id = m->id;
@@ -403,9 +429,9 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* True if an input may have several items. */
+/* True if an input may have several items, or items of other fields than its own. */
 static inline bool dlpi_makers_made(const dlpi_makers *m) {
-    return m->load != NULL || m->maker != NULL;
+    return m->load != NULL || m->n_levels > 1;
 }
 
 /* The stage that makes items. */
@@ -475,6 +501,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
     if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;

@@ -256,7 +256,9 @@ typedef struct dlpi_stage_ops {
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     void (*what)(const struct dlpi_stage *st, char *text, size_t size); /* of the plan: what the
                                                           stage does. NULL: its kind says it */
-    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    const char *private_words;                     /* the plan's line of its blocks; NULL: none */
+    uint64_t (*room)(const struct dlpi_stage *st); /* bytes of these that each worker has for the
+                                                      item that it makes: a line. NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */

@@ -8,7 +8,12 @@
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
    one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
+   A map in which fields end is the last step of its level. The next level has the other fields, and
+   its item is a copy of them. Then the items of all levels before the last lie in a room of the
+   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
+   the next worker begins with the input. What requests read lies in the cell, since many are under
+   way; so does what was pushed, since it comes once. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
@@ -135,7 +140,9 @@ static int dlpi_expand_sizes(dlp_pipe *p) {
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
-    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
         x->level[1].n_steps + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
@@ -148,32 +155,9 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. */
-static int dlpi_expand_levels(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                              const dlp_field *made) {
-    const dlp_field *f = x->input.fields;
-    uint32_t n = x->input.n_fields;
-    int rc = DLP_OK;
-    if (x->n_fetched == 0) x->n_fetched = n;
-    for (uint32_t i = 0; i < x->n_levels && rc == DLP_OK; i++) {
-        dlpi_level *l = &x->level[i];
-        if (l->n > 0) {
-            f = made + l->first;
-            n = l->n;
-        }
-        rc = dlpi_level_places(p, st, l, f, n);
-    }
-    return rc;
-}
-
 /* Bytes of a cell: its items, one item of each level before the last, and the part. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
-    uint64_t at = dlpi_times(x->found.most_run, x->one_bytes);
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
-        x->level[i].scratch = dlpi_round_up(at, 64);
-        at = dlpi_sum(x->level[i].scratch, x->level[i].bytes);
-    }
+    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     if (x->part.load == NULL) return at;
     x->part_at = dlpi_round_up(at, 4096);
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
@@ -182,7 +166,7 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 /* What a cell has. made: the fields of the levels above the first. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
-    const int rc = dlpi_expand_levels(p, st, x, made);
+    const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
     x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
     x->found.most_run = dlpi_expand_run(p, x);
@@ -209,6 +193,7 @@ static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bloc
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
     return n + 1;
 }
@@ -244,7 +229,7 @@ typedef struct dlpi_making {
 
 /* Where the next item of a level is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
-    return l->maker.expand != NULL ? b->cell + l->scratch : b->items + b->made * l->bytes;
+    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
 /* The key of the random numbers of an item: that of its input, and its number. */
@@ -256,6 +241,9 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
@@ -295,7 +283,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed || m->wrong != 0) return;
     m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.expand != NULL)
+    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
         dlpi_making_steps(m);
     else
         m->line->made++;
@@ -417,6 +405,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     b.cell = dlpi_expand_cell_at(w->p, x, c);
+    dlpi_redzone_room(w, x);
     b.items = b.cell + cell->made * x->one_bytes;
     if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
         return dlpi_line_end(&b, cell);
@@ -431,6 +420,7 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
                       " a callback leaves out none, or all",
                       b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_made(w, x, c, rc);
     if (rc != 0) return rc;
     dlpi_line_end(&b, cell);
     if (b.left_out > 0) cell->error.position = b.left_out;
@@ -486,6 +476,9 @@ static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
                 dlpi_what_add(text, size, "%s", kind);
         }
         if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+        if (l->ends != 0)
+            dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
+                          (l->ends & (l->ends - 1)) == 0 ? "s" : "");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
@@ -504,5 +497,6 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .private_words = "input tables",
+    .room = dlpi_rooms_each,
     .source = &dlpi_expand_source,
 };

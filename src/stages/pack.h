@@ -190,6 +190,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -373,7 +374,7 @@ static const dlpi_source_ops dlpi_pack_made_source = {
     .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
     .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
     .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
-    .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
+    .room = dlpi_rooms_each, .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
 
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};

@@ -159,7 +159,9 @@ static inline int is_early(uint64_t epoch) {
 static int document_put(dlp_item *it, uint64_t id) {
     uint32_t *to = it->data[0];
     it->length[0] = tokens_of(id);
-    for (uint64_t k = 0; k < it->length[0]; k++) to[k] = (uint32_t)(id * 100 + k + 1);
+    if (has(SCRATCH)) write_raw(it->data[1], id);
+    for (uint64_t k = 0; k < it->length[0]; k++)
+        to[k] = (uint32_t)(id * 100 + k + 1) ^ (has(SCRATCH) ? *(uint32_t *)it->data[1] : 0);
     return 0;
 }
 
@@ -227,8 +229,10 @@ static int decode(void *user, dlp_item *it) {
     uint32_t at = n_fields() + (has(ZIP) && comes_before(ZIP, DECODE));
     const uint64_t *raw = it->data[at];
     uint64_t *x = it->data[0];
+    uint32_t *token = it->data[0];
     (void)user;
-    for (uint32_t e = 0; e < width(); e++) x[e] = ~raw[e];
+    for (uint64_t k = 0; has(PACK) && k < it->length[0]; k++) token[k] ^= (uint32_t)raw[0];
+    for (uint32_t e = 0; !has(PACK) && e < width(); e++) x[e] = ~raw[e];
     return 0;
 }
 
@@ -436,8 +440,11 @@ static int set_push(wiring *w, dlp_error *err) {
     dlp_pusher_desc by = {0};
     dlp_pusher *pusher;
     int rc;
-    d.fields = w->fields;
-    d.n_fields = n_fields();
+    dlp_field fields[4];
+    memcpy(fields, w->fields, sizeof w->fields);
+    if (by_nodes_ && has(SCRATCH)) fields[n_fields()] = w->raw;
+    d.fields = fields;
+    d.n_fields = n_fields() + (uint32_t)(by_nodes_ && has(SCRATCH));
     d.writers = 1;
     if ((rc = dlp_push_open(&w->push, &d, err)) != DLP_OK) return rc;
     source_items(dlp_push_source(w->push), &w->dataset, &w->fetch.workers);
@@ -445,15 +452,16 @@ static int set_push(wiring *w, dlp_error *err) {
     by.push = w->push;
     if ((rc = dlp_pusher_open(&pusher, &by, err)) != DLP_OK) return rc;
     for (uint64_t i = 0; i < ITEMS; i++) {
-        uint64_t x[CHUNK > 8 ? CHUNK : 8], raw[CHUNK], length[3] = {0}; /* x: or 16 tokens */
+        uint64_t x[CHUNK > 8 ? CHUNK : 8], raw[CHUNK], length[4] = {0}; /* x: or 16 tokens */
         uint8_t bytes[8];
         float g[CHUNK];
         void *to[4] = {x, g, bytes, NULL};
-        const void *from[3] = {x, g, bytes};
+        const void *from[4] = {x, g, bytes, NULL};
         dlp_item it = {0};
         it.data = to;
         it.length = length;
         to[n_fields()] = raw;
+        from[n_fields()] = raw;
         it.index = i;
         if (has(PACK))
             document_put(&it, it.index);

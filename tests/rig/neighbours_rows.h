@@ -76,7 +76,10 @@ static inline void write_all(outcome *o) {
                 (has(PACK) ? write_document : write_row)(o, epoch, i, i);
         }
         for (uint64_t j = 0; has(MIX) && j < MIXED; j++)
-            write_row(o, epoch, ITEMS + j, MIXED_FIRST + j);
+            if (has(PACK))
+                write_document(o, epoch, MIXED_FIRST + j);
+            else
+                write_row(o, epoch, ITEMS + j, MIXED_FIRST + j);
     }
 }
 

@@ -736,7 +736,7 @@ static void stacks__too_much__refused_in_words(void) {
                      {"b", "expand.shuffle_items", "a window node"},
                      {"read", "fetch.async", "a load and other makers"},
                      {"a", "", "no fetch before it"},
-                     {"a", "map.ends", "before an expand"},
+                     {"a", "map.ends", "has ended is none"},
                      {"read", "fields[].shape", "ragged"},
                      {"load", "load.shuffle_items", "before a cache"},
                      {"b", "", "behind a window"}};
@@ -762,7 +762,7 @@ static void stacks__too_much__refused_in_words(void) {
         if (at == 5) nodes[2] = nodes[3];
         if (at == 6) nodes[3] = node_of(&map);
         nodes[3].name = "a";
-        if (at == 6) nodes[3].map.ends = "x", n = 5;
+        if (at == 6) nodes[3].map.ends = "none", n = 5;
         if (at == 7)
             nodes[3] = (dlp_node){.name = "a", .verb = DLP_PACK, .pack = {.tokens = 4}}, n = 4;
         nodes[1].load.shuffle_items = at == 8;
