@@ -77,7 +77,7 @@ static inline void write_all(outcome *o) {
         }
         for (uint64_t j = 0; has(MIX) && j < MIXED; j++)
             if (has(PACK))
-                write_document(o, epoch, MIXED_FIRST + j);
+                write_document(o, epoch, ITEMS + j, MIXED_FIRST + j);
             else
                 write_row(o, epoch, ITEMS + j, MIXED_FIRST + j);
     }
