@@ -16216,7 +16216,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     dlpi_stage *st;
     if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
-        dlpi_bad_graph(p, name, "more than 16 stages");
+        dlpi_bad_graph(p, p->node ? p->node : name,
+                       "a pipe can have at most 16 stages; a list is two of them");
         return NULL;
     }
     st = &p->stages[p->n_stages];
