@@ -444,6 +444,10 @@
 #define DLPI_ASKED_GNU_SOURCE
 #endif
 
+#ifdef DLPIPE_H
+#define DLPI_INCLUDED_EARLIER
+#endif
+
 #ifndef DLPIPE_H
 #define DLPIPE_H
 
@@ -472,6 +476,10 @@
     "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
+#if defined(DLPIPE_STATIC) && !defined(DLPIPE_IMPLEMENTATION)
+#error DLPIPE_STATIC: define DLPIPE_IMPLEMENTATION, too, above the first include of this header
+#undef DLPIPE_STATIC
+#endif
 #ifdef DLPIPE_STATIC
 #define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)
@@ -4360,11 +4368,15 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 #if defined(__cplusplus)
 #error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe.h without it
 #undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU) && defined(DLPI_INCLUDED_EARLIER)
+#error dlpipe.h was included earlier: define DLPIPE_IMPLEMENTATION above that, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
 #elif defined(__GLIBC__) && !defined(__USE_GNU)
 #error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
 #undef DLPIPE_IMPLEMENTATION
 #endif
 #endif
+#undef DLPI_INCLUDED_EARLIER
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
