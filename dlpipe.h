@@ -211,10 +211,18 @@
    Each may repeat: with epochs, workers live for all of them, and begin the next before the present
    one is over; memory is the same.
 
-   Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
-   workers, their timing, the topology, or the number of ranks. (Parts and chunks are part of the
-   order.) Only desc.unordered lets batches of one epoch overtake each other; their contents stay
-   the same.
+   Determinism: order and content of every batch depend on (seed, epoch, position) alone: not on
+   the number of workers, their timing, the topology, or the number of ranks. (Parts and chunks are
+   part of the order.) Only desc.unordered lets batches of one epoch overtake each other; their
+   contents stay the same.
+
+   To stop early, call dlp_pipe_close in the middle of an epoch, or dlp_pipe_next_epoch to leave
+   this epoch alone. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
+   returns DLP_STOPPED, and only close follows. Callbacks that run are not cut short.
+
+   To evaluate beside training, open a second pipe for the validation items (examples/evaluate.c).
+   Its defaults give each item once in an epoch and in their order; batch->valid marks the rows that
+   count. Any number of pipes may be open. chunks: DLP_PASS_EVALUATE (>>chunks).
 
    A batch that next lends is the consumer's until release: it may read and write its arrays, and
    hold up to max_held batches. Its memory is used again when it is released, never when it is
@@ -380,6 +388,10 @@
      mix              weighted concatenation     one order over several datasets (>>mixing)
      seed             generator                  with epoch and position, all that decides an order
      epoch            epoch                      one pass over the order
+     determinism      manual_seed, generator     order and content follow from the seed (>>concepts)
+     evaluate         a second DataLoader        a second pipe, in order (examples/evaluate.c)
+     stop early       break                      dlp_pipe_close, or _next_epoch: leave the epoch
+     cancel           -                          dlp_pipe_stop, from any thread or signal handler
      repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
      batch            a batch of tensors         count rows; each field is [count, shape...]
      batch_size       batch_size x world size    rows of the global batch, of all ranks together
@@ -1314,7 +1326,8 @@ typedef struct dlp_item {
     uint64_t index; /* dataset index */
     uint64_t epoch;
     uint64_t position; /* place in the epoch's global order; in a cell of inputs: a number of the
-                          pass, the input and the item */
+                          pass, the input and the item. With a batch_size, position / batch_size is
+                          the number of the global batch in its epoch */
     uint32_t row;      /* row in its batch */
     uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
@@ -3661,6 +3674,9 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256; DLP_NONE: none is
                                  asked for, in any order */
     int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
+    uint32_t multiple;        /* each shard gives a multiple of so many items, 1..2^20; the rest is
+                                 left out; 0: 1. With batch_size, in order, no step has items of
+                                 two shards, for any number of ranks: llm.c's rule */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -3675,8 +3691,8 @@ typedef struct dlp_tokens_info {
     uint64_t n_items, tokens, left_out; /* of all shards */
     uint64_t length, stride, windows;   /* as they came out: none is 0 */
     dlp_dtype stored, dtype;            /* in the shards; of a row */
-    uint64_t id; /* a number that differs where shards' number or lengths, length, stride or windows
-                    do: what states know this dataset by */
+    uint64_t id; /* differs where shards' number or lengths, length, stride, windows or multiple do:
+                    what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
     const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
@@ -27793,6 +27809,7 @@ typedef struct dlpi_tokens {
     uint64_t row_bytes;    /* of a window as it is delivered */
     uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
     uint32_t users;        /* U4 */
+    uint32_t multiple;     /* items of each shard are one of it */
     uint32_t cold;         /* above 0: data are not all in memory */
     uint64_t *first;       /* [n_shards + 1] */
     dlpi_mapped *files;    /* [n_shards] */
@@ -27985,7 +28002,7 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
 static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
-    s->items = windows / t->info.windows;
+    s->items = windows / t->info.windows / t->multiple * t->multiple;
     s->left_out = s->tokens;
     if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
@@ -28029,6 +28046,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
                   {"insist", "0 or 1"},
+                  {"multiple", "0 to 2^20"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -28042,6 +28060,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
                        d->insist != 0 && d->insist != 1,
+                       d->multiple > 1u << 20,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -28066,11 +28085,13 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
+    t->multiple = d->multiple ? d->multiple : 1;
     t->info.length = d->length;
     t->info.stride = d->stride ? d->stride : d->length;
     t->info.windows = d->windows ? d->windows : 1;
     t->info.id = dlp_hash(UINT64_C(0x736e656b6f74), t->info.length, t->info.stride,
                           t->info.windows); /* "tokens" */
+    if (t->multiple > 1) t->info.id = dlp_hash(t->info.id, t->multiple, 1, 0);
     t->files = calloc((size_t)n, sizeof *t->files);
     t->shards = calloc((size_t)n, sizeof *t->shards);
     t->first = calloc((size_t)n + 1, sizeof *t->first);
@@ -28285,9 +28306,10 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         rc = dlpi_tokens_shard_open(t, i, paths[i], err);
     if (rc == DLP_OK && t->first[n] == 0)
         rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not %s of %" PRIu64
                             " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+                            t->info.tokens, n, t->multiple > 1 ? "'multiple' items" : "one item",
+                            t->info.windows, t->info.length + 1);
     if (rc != DLP_OK) {
         dlpi_tokens_free(t);
         return rc;
