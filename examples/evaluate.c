@@ -1,7 +1,7 @@
-/* Evaluate beside training, with two pipes. One gives the training items, shuffled anew in each
+/* Evaluate beside training, with two pipes. One gives the training items, in another order in each
    epoch. The other gives the validation items in their order, each once in an epoch. Its workers
    have the first batches ready when an epoch of training ends. Training stops early when the
-   validation loss has not fallen for three epochs: the pipe that has epochs left is closed.
+   validation loss has not fallen for three epochs: both pipes are closed with epochs left.
 
      evaluate [-e epochs] [-w workers]
      cc -O2 evaluate.c -lpthread
