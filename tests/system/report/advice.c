@@ -1,4 +1,4 @@
-/* needs: cache, out */
+/* needs: cache out */
 /* Badly configured pipes: explain names the cause and a change, and the change, made here, helps.
    ADVICE_SAY=1 prints each ratio, ADVICE_SAY=2 each text. Items, steps and batches sleep, so that
    few cores are enough. If others take the cores, the test says so and judges nothing, but with
