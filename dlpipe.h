@@ -33923,7 +33923,7 @@ typedef struct dlpi_load {
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
-    int reader;                    /* stage that reads a push, -1: none */
+    int reader;                    /* stage that reads a push and waits the longest, -1: none */
     int n;
 } dlpi_load;
 
@@ -33958,7 +33958,9 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = (double)s->step_ns / l->ns;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (dlpi_stage_reader(g).writers > 0) l->reader = i;
+        if (dlpi_stage_reader(g).writers > 0 &&
+            (l->reader < 0 || g->starved_ns > s->stages[l->reader].starved_ns))
+            l->reader = i;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
@@ -34098,9 +34100,9 @@ static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_
 static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     dlp_predict_desc d = {.prefetch_factor = 0};
     dlp_predict now;
+    if (s->stages[i].workers > DLP_MAX_WORKERS / 16 || !dlpi_foretold_fits(s, l, &now)) return;
     d.workers[i] = 16 * s->stages[i].workers;
-    if (d.workers[i] <= DLP_MAX_WORKERS && dlpi_foretold_fits(s, l, &now))
-        f->many = dlpi_explain_given(s, l, &d);
+    f->many = dlpi_explain_given(s, l, &d);
 }
 
 /* What limits a pipe as foretold for the most workers of stage i that help. */
@@ -34613,14 +34615,20 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
 static void dlpi_tell_limit(dlpi_tale *x) {
     static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
                                  DLPI_OF_PRODUCERS};
-    const int limit = x->v->limiting_stage, busiest = x->l->busiest, reader = x->l->reader;
-    x->g = x->out != NULL ? x->out : &x->s->stages[reader >= 0 ? reader : 0];
-    if (x->out != NULL || dlpi_stage_reader(x->g).alone != 0) {
-        dlpi_tell(x, x->out != NULL ? DLPI_OF_OUT : DLPI_OF_PRODUCERS);
+    const int limit = x->v->limiting_stage, busiest = x->l->busiest;
+    if ((x->g = x->out) != NULL) {
+        dlpi_tell(x, DLPI_OF_OUT);
         return;
     }
-    if (limit != DLPI_LIMIT_PRODUCERS)
-        x->g = &x->s->stages[limit >= 0 ? limit : busiest >= 0 ? busiest : 0];
+    for (int i = 0; i < x->l->n; i++)
+        if (dlpi_stage_reader(x->g = &x->s->stages[i]).alone != 0) {
+            dlpi_tell(x, DLPI_OF_PRODUCERS);
+            return;
+        }
+    x->g = &x->s->stages[limit >= 0                      ? limit
+                         : limit == DLPI_LIMIT_PRODUCERS ? x->l->reader
+                         : busiest >= 0                  ? busiest
+                                                         : 0];
     if (limit == DLPI_LIMIT_PREFETCH && dlpi_stage_turns(x->g)) {
         dlpi_tell(x, DLPI_OF_TURNS);
         return;

@@ -120,14 +120,20 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
 static void dlpi_tell_limit(dlpi_tale *x) {
     static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
                                  DLPI_OF_PRODUCERS};
-    const int limit = x->v->limiting_stage, busiest = x->l->busiest, reader = x->l->reader;
-    x->g = x->out != NULL ? x->out : &x->s->stages[reader >= 0 ? reader : 0];
-    if (x->out != NULL || dlpi_stage_reader(x->g).alone != 0) {
-        dlpi_tell(x, x->out != NULL ? DLPI_OF_OUT : DLPI_OF_PRODUCERS);
+    const int limit = x->v->limiting_stage, busiest = x->l->busiest;
+    if ((x->g = x->out) != NULL) {
+        dlpi_tell(x, DLPI_OF_OUT);
         return;
     }
-    if (limit != DLPI_LIMIT_PRODUCERS)
-        x->g = &x->s->stages[limit >= 0 ? limit : busiest >= 0 ? busiest : 0];
+    for (int i = 0; i < x->l->n; i++)
+        if (dlpi_stage_reader(x->g = &x->s->stages[i]).alone != 0) {
+            dlpi_tell(x, DLPI_OF_PRODUCERS);
+            return;
+        }
+    x->g = &x->s->stages[limit >= 0                      ? limit
+                         : limit == DLPI_LIMIT_PRODUCERS ? x->l->reader
+                         : busiest >= 0                  ? busiest
+                                                         : 0];
     if (limit == DLPI_LIMIT_PREFETCH && dlpi_stage_turns(x->g)) {
         dlpi_tell(x, DLPI_OF_TURNS);
         return;

@@ -359,6 +359,14 @@ static void no_producer_lives_the_last_is_known(dlp_stats *s) {
     s->stages[0].own[3] = 2;
 }
 
+static void no_producer_lives_and_no_batch_came(dlp_stats *s) {
+    begin(s, 0, 0.9);
+    stage(s, "sampler", DLP_STAGE_SAMPLER, 0, 0, 0);
+    stage(s, "fetch", DLP_STAGE_FETCH, 1, 0, 0);
+    s->stages[1].own[0] = 1;
+    s->stages[1].own[2] = 5;
+}
+
 /* The reader of a push waits for its producers nearly all the time. */
 static void producers(dlp_stats *s) {
     dlp_stage_stats *g;
@@ -378,6 +386,15 @@ static void producers_then_another_stage(dlp_stats *s) {
     producers(s);
     s->stages[0].kind = DLP_STAGE_PUSH;
     stage(s, "pack", DLP_STAGE_PACK, 1, 0.79, 0.1);
+}
+
+static void producers_of_two_pushes(dlp_stats *s) {
+    dlp_stage_stats *g;
+    producers(s);
+    g = stage(s, "other", DLP_STAGE_PUSH, 1, 0.05, 0.9);
+    g->starved_ns = UINT64_C(1000000000);
+    g->own[2] = 4;
+    g->producers = 7;
 }
 
 static void producers_inline_reader(dlp_stats *s) {
@@ -750,7 +767,9 @@ static const struct {
     CASE(four_batches),
     CASE(no_producer_lives),
     CASE(no_producer_lives_the_last_is_known),
+    CASE(no_producer_lives_and_no_batch_came),
     CASE(producers),
+    CASE(producers_of_two_pushes),
     CASE(producers_nobody_has_come),
     CASE(producers_then_another_stage),
     CASE(producers_inline_reader),
