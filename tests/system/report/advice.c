@@ -1,8 +1,8 @@
 /* needs: cache out */
 /* Badly configured pipes: explain names the cause and a change, and the change, made here, helps.
-   ADVICE_SAY=1 prints each ratio, ADVICE_SAY=2 each text. Items, steps and batches sleep, so that
-   few cores are enough. If others take the cores, the test says so and judges nothing, but with
-   ADVICE_JUDGE=1. */
+   Argument: a part of the names of the cases to run. ADVICE_SAY=1 prints each ratio, ADVICE_SAY=2
+   each text. Items, steps and batches sleep, so that few cores are enough. If others take the
+   cores, the test says so and judges nothing, but with ADVICE_JUDGE=1. */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
@@ -464,12 +464,13 @@ static bool one_try(const advice *a, bool *quiet) {
     return ok;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const uint64_t from = test_now_ns();
     int unjudged = 0;
     for (int i = 0; i < N; i++) {
         int quiet = 0, tries = 0;
         bool ok = false;
+        if (argc > 1 && strstr(all[i].name, argv[1]) == NULL) continue;
         while (!ok && tries < TRIES && test_now_ns() - from < SECONDS * UINT64_C(1000000000)) {
             bool was_quiet;
             ok = one_try(&all[i], &was_quiet);
