@@ -27,7 +27,7 @@ TESTED := $(patsubst %/,%,$(wildcard tests/unit/*/ tests/system/*/)) tests/unit 
           tests/model tests/fuzz
 vpath %.c $(TESTED)
 # Those that judge times come first, one by one, while nothing else runs beside the suite (.ci/run).
-TIMED := predict chunks fetchers pipe_idle pipe_awake pipe_stats tuning queue_wait
+TIMED := predict chunks fetchers pipe_idle pipe_awake pipe_stats advice tuning queue_wait
 UNITS := $(sort $(basename $(notdir $(wildcard $(addsuffix /*.c,$(TESTED))))))
 UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
 SCRIPTS := $(sort $(filter-out lint,$(basename $(notdir \

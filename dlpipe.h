@@ -211,10 +211,18 @@
    Each may repeat: with epochs, workers live for all of them, and begin the next before the present
    one is over; memory is the same.
 
-   Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
-   workers, their timing, the topology, or the number of ranks. (Parts and chunks are part of the
-   order.) Only desc.unordered lets batches of one epoch overtake each other; their contents stay
-   the same.
+   Determinism: order and content of every batch depend on (seed, epoch, position) alone: not on
+   the number of workers, their timing, the topology, or the number of ranks. (Parts and chunks are
+   part of the order.) Only desc.unordered lets batches of one epoch overtake each other; their
+   contents stay the same.
+
+   To stop early, call dlp_pipe_close in the middle of an epoch, or dlp_pipe_next_epoch to leave
+   this epoch alone. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
+   returns DLP_STOPPED, and only close follows. Callbacks that run are not cut short.
+
+   To evaluate beside training, open a second pipe for the validation items (examples/evaluate.c).
+   Its defaults give each item once in an epoch and in their order; batch->valid marks the rows that
+   count. Any number of pipes may be open. chunks: DLP_PASS_EVALUATE (>>chunks).
 
    A batch that next lends is the consumer's until release: it may read and write its arrays, and
    hold up to max_held batches. Its memory is used again when it is released, never when it is
@@ -380,6 +388,10 @@
      mix              weighted concatenation     one order over several datasets (>>mixing)
      seed             generator                  with epoch and position, all that decides an order
      epoch            epoch                      one pass over the order
+     determinism      manual_seed, generator     order and content follow from the seed (>>concepts)
+     evaluate         a second DataLoader        a second pipe, in order (examples/evaluate.c)
+     stop early       break                      dlp_pipe_close, or _next_epoch: leave the epoch
+     cancel           -                          dlp_pipe_stop, from any thread or signal handler
      repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
      batch            a batch of tensors         count rows; each field is [count, shape...]
      batch_size       batch_size x world size    rows of the global batch, of all ranks together
@@ -444,6 +456,10 @@
 #define DLPI_ASKED_GNU_SOURCE
 #endif
 
+#ifdef DLPIPE_H
+#define DLPI_INCLUDED_EARLIER
+#endif
+
 #ifndef DLPIPE_H
 #define DLPIPE_H
 
@@ -472,6 +488,10 @@
     "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
+#if defined(DLPIPE_STATIC) && !defined(DLPIPE_IMPLEMENTATION)
+#error DLPIPE_STATIC: define DLPIPE_IMPLEMENTATION, too, above the first include of this header
+#undef DLPIPE_STATIC
+#endif
 #ifdef DLPIPE_STATIC
 #define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)
@@ -1306,7 +1326,8 @@ typedef struct dlp_item {
     uint64_t index; /* dataset index */
     uint64_t epoch;
     uint64_t position; /* place in the epoch's global order; in a cell of inputs: a number of the
-                          pass, the input and the item */
+                          pass, the input and the item. In an order of items, position /
+                          batch_size is the global batch's number in its epoch */
     uint32_t row;      /* row in its batch */
     uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;
@@ -3077,7 +3098,8 @@ typedef struct dlp_stage_stats {
     int32_t kind;          /* DLP_STAGE_* */
     int32_t workers;       /* 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch; /* 1: items count batches */
-    uint64_t items, bytes, retried, replaced, left_out;
+    uint64_t items;        /* done; an out beside the first: batches that it took or missed */
+    uint64_t bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
     uint64_t max_index;    /* dataset index of the item that took max_ns; UINT64_MAX: not known,
@@ -3100,6 +3122,11 @@ typedef struct dlp_stage_stats {
     uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
     dlp_stream_stats spread;
+    uint32_t producers;     /* of a push: attached when its reader waited last; 0: not known */
+    int32_t slowest;        /* the worker whose items take the longest; at least 8 were timed */
+    uint64_t slowest_ns;    /* nine of ten of its items take so long, or longer; 0: not known */
+    uint64_t others_ns;     /* half of the other workers' items take no longer */
+    uint64_t slowest_items; /* that it has done */
 } dlp_stage_stats;
 
 enum {
@@ -3207,14 +3234,18 @@ typedef struct dlp_skip {
    NULL - returns the number copied, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that
-   is in work unusually long (a second, or 100 ms and twice its stage's p99) has a line that begins
-   "Longest: ": with the stage, the worker, its thread, the item, how long.
-   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
-   returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
-   thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the
-   limit. */
+/* Say in words what limits throughput and what to change. The first line begins "Limit: ". The
+   second begins "Change: ", and tells where it can how many items a second the change should give.
+   A line "Better: " has a change that should give more. A line "Slow: " names a worker that takes
+   far longer for its items than the other workers. dlp_pipe_explain begins with a line "Warning: "
+   for each warning.
+   An item that is in work unusually long has a line "Longest: ". It names the stage, the worker,
+   its thread, the item, and how long. Unusually long is a second, or 100 ms and twice the stage's
+   p99.
+   What limits is an average since the start, but for an out that stops the pipe now.
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length.
+   Returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error). Any
+   thread. Does not wait or allocate. Takes up to twelve times as long as dlp_stats_predict. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
@@ -3622,6 +3653,9 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256; DLP_NONE: none is
                                  asked for, in any order */
     int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
+    uint32_t multiple;        /* each shard gives a multiple of so many items, 1..2^20; the rest is
+                                 left out; 0: 1. With batch_size, in order, no step has items of
+                                 two shards, for any number of ranks: llm.c's rule */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -3636,8 +3670,8 @@ typedef struct dlp_tokens_info {
     uint64_t n_items, tokens, left_out; /* of all shards */
     uint64_t length, stride, windows;   /* as they came out: none is 0 */
     dlp_dtype stored, dtype;            /* in the shards; of a row */
-    uint64_t id; /* a number that differs where shards' number or lengths, length, stride or windows
-                    do: what states know this dataset by */
+    uint64_t id; /* differs where shards' number or lengths, length, stride, windows or multiple do:
+                    what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
     const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
@@ -4348,11 +4382,15 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 #if defined(__cplusplus)
 #error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe.h without it
 #undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU) && defined(DLPI_INCLUDED_EARLIER)
+#error dlpipe.h was included earlier: define DLPIPE_IMPLEMENTATION above that, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
 #elif defined(__GLIBC__) && !defined(__USE_GNU)
 #error include dlpipe.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
 #undef DLPIPE_IMPLEMENTATION
 #endif
 #endif
+#undef DLPI_INCLUDED_EARLIER
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
@@ -15644,11 +15682,10 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     bool *broken = &dlpi_in_flight_of(w)->broken;
     dlp_item *done[DLPI_REAP_MOST];
-    uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
     if (n < 0 || n > DLPI_REAP_MOST) return dlpi_async_broken(w, broken, "returned", n);
     if (n == 0) return 0;
-    now = dlpi_now_ns();
+    const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
@@ -15656,6 +15693,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);
+    if (now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) dlpi_cpu_note(w, &w->cpu, now);
     return n;
 }
 
@@ -16228,7 +16266,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     dlpi_stage *st;
     if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
-        dlpi_bad_graph(p, name, "more than 16 stages");
+        dlpi_bad_graph(p, p->node ? p->node : name,
+                       "a pipe can have at most 16 stages; a list is two of them");
         return NULL;
     }
     st = &p->stages[p->n_stages];
@@ -16627,6 +16666,7 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
     uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
     uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
+    uint64_t attached;       /* writers that were there when it waited last */
 } dlpi_reader_words;
 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
@@ -16647,13 +16687,20 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
    false if the words of the region are not whole. */
 static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
-    return words->areas[id].count == 0 ||
-           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
+    dlp_stage_stats *to = &s->figures.stages[stage];
+    dlpi_reader_words said = {0, 0, 0, 0, 0};
+    if (words->areas[id].count == 0) return true;
+    if (!dlpi_words_copy(words, id, 0, &said, sizeof said)) return false;
+    memcpy(to->own, &said, sizeof to->own);
+    to->producers = (uint32_t)said.attached;
+    return true;
 }
 
 /* Who writes what is read wants a core, too. */
-static void dlpi_reader_live(dlp_pipe *p, const dlp_dataset *d) {
+static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_dataset *d) {
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
+    if (words != NULL) DLPI_STORE_RLX(&words->writers, writers); /* for people */
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
 }
 
@@ -20915,7 +20962,7 @@ static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_reader_live(p, st->dataset);
+    dlpi_reader_live(p, st, st->dataset);
     dlpi_fetch_live(p, st);
 }
 
@@ -22341,7 +22388,7 @@ static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
-    dlpi_reader_live(p, &((const dlpi_expand *)p->source_stage->self)->input);
+    dlpi_reader_live(p, st, &((const dlpi_expand *)p->source_stage->self)->input);
 }
 
 static const dlpi_stage_ops dlpi_push_ops = {
@@ -22549,7 +22596,7 @@ static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_credit_publish(&c->mine->present, c->present); /* H2: before there is a scheduler */
 }
 
-/* By observers: what the out may hold, holds, missed, and its policy. */
+/* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
 static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
@@ -22564,9 +22611,12 @@ static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) 
     if (!dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, missed)), 8,
                       &to[DLP_OUT_MISSED]) ||
         !dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, behind)), 4,
-                      &policy))
+                      &policy) ||
+        !dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, cursor)), 8,
+                      &s->figures.stages[stage].items))
         return false;
     to[DLP_OUT_FULL] = policy;
+    s->figures.stages[stage].unit_is_batch = 1;
     s->figures.stages[stage].ready = to[DLP_OUT_HELD]; /* the depth of its link */
     return true;
 }
@@ -28784,6 +28834,7 @@ typedef struct dlpi_tokens {
     uint64_t row_bytes;    /* of a window as it is delivered */
     uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
     uint32_t users;        /* U4 */
+    uint32_t multiple;     /* items of each shard are one of it */
     uint32_t cold;         /* above 0: data are not all in memory */
     uint64_t *first;       /* [n_shards + 1] */
     dlpi_mapped *files;    /* [n_shards] */
@@ -28976,7 +29027,7 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
 static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
-    s->items = windows / t->info.windows;
+    s->items = windows / t->info.windows / t->multiple * t->multiple;
     s->left_out = s->tokens;
     if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
@@ -29020,6 +29071,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
                   {"insist", "0 or 1"},
+                  {"multiple", "0 to 2^20"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -29033,6 +29085,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
                        d->insist != 0 && d->insist != 1,
+                       d->multiple > 1u << 20,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -29057,11 +29110,13 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
+    t->multiple = d->multiple ? d->multiple : 1;
     t->info.length = d->length;
     t->info.stride = d->stride ? d->stride : d->length;
     t->info.windows = d->windows ? d->windows : 1;
     t->info.id = dlp_hash(UINT64_C(0x736e656b6f74), t->info.length, t->info.stride,
                           t->info.windows); /* "tokens" */
+    if (t->multiple > 1) t->info.id = dlp_hash(t->info.id, t->multiple, 1, 0);
     t->files = calloc((size_t)n, sizeof *t->files);
     t->shards = calloc((size_t)n, sizeof *t->shards);
     t->first = calloc((size_t)n + 1, sizeof *t->first);
@@ -29276,9 +29331,10 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         rc = dlpi_tokens_shard_open(t, i, paths[i], err);
     if (rc == DLP_OK && t->first[n] == 0)
         rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not %s of %" PRIu64
                             " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+                            t->info.tokens, n, t->multiple > 1 ? "'multiple' items" : "one item",
+                            t->info.windows, t->info.length + 1);
     if (rc != DLP_OK) {
         dlpi_tokens_free(t);
         return rc;
@@ -31061,9 +31117,11 @@ static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) 
 static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
+    dlpi_reader_words *words = dlpi_area_if(w->p, DLPI_OWN(w->st->id, DLPI_READER_WORDS));
+    const uint32_t attached = dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers);
     now = dlpi_now_ns();
-    dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
-                     &s->rx.spin_ns, &s->rx.yields);
+    dlpi_push_waited(now - began, attached, &s->rx.spin_ns, &s->rx.yields);
+    if (words != NULL) DLPI_STORE_RLX(&words->attached, (uint64_t)attached); /* for people */
     dlpi_clock_waited(w, began, now);
     return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w, true)
                 : dlpi_push_look_around(s, w, false);
@@ -32983,17 +33041,14 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-/* Add up the histograms of n workers. Returns how many times they have. */
-static uint64_t dlpi_hist_sum(const dlpi_seen *s, uint32_t first, int workers, uint64_t *hist) {
+/* Add a worker's histogram. Returns how many times it has. */
+static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *hist) {
+    const dlpi_worker_block *b = dlpi_seen_block(s, worker);
     uint64_t n = 0;
-    memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < workers; k++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, first + (uint32_t)k);
-        for (uint32_t i = 0; i < DLPI_HIST; i++) {
-            uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
-            hist[i] += c;
-            n += c;
-        }
+    for (uint32_t i = 0; i < DLPI_HIST; i++) {
+        uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
+        hist[i] += c;
+        n += c;
     }
     return n;
 }
@@ -33003,6 +33058,26 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
         if ((seen += hist[i]) >= want) return dlpi_hist_value(i);
     return 0;
+}
+
+/* Percentiles of a stage, and its slowest worker beside all others. */
+static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
+    const uint32_t first = (uint32_t)st->first_worker, workers = (uint32_t)st->n_workers;
+    uint64_t all[DLPI_HIST] = {0}, n = 0;
+    for (uint32_t k = 0; k < workers; k++) n += dlpi_hist_add(s, first + k, all);
+    out->p50_ns = dlpi_percentile(all, n, 50);
+    out->p95_ns = dlpi_percentile(all, n, 95);
+    out->p99_ns = dlpi_percentile(all, n, 99);
+    for (uint32_t k = 0; k < workers && workers > 1; k++) {
+        uint64_t one[DLPI_HIST] = {0}, timed = dlpi_hist_add(s, first + k, one), ns;
+        if (timed < 8 || (ns = dlpi_percentile(one, timed, 10)) <= out->slowest_ns) continue;
+        for (uint32_t i = 0; i < DLPI_HIST; i++) /* it may have grown since it was added */
+            one[i] = all[i] > one[i] ? all[i] - one[i] : 0;
+        out->slowest = (int32_t)k;
+        out->slowest_ns = ns;
+        out->slowest_items = DLPI_LOAD_RLX(&dlpi_seen_block(s, first + k)->items); /* statistics */
+        out->others_ns = dlpi_percentile(one, n > timed ? n - timed : 0, 50);
+    }
 }
 
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
@@ -33019,7 +33094,6 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
 
 /* out: with the figures of its kind. */
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n;
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
     if (st->work < 0) return;
@@ -33034,10 +33108,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
-    n = dlpi_hist_sum(s, (uint32_t)st->first_worker, st->n_workers, hist);
-    out->p50_ns = dlpi_percentile(hist, n, 50);
-    out->p95_ns = dlpi_percentile(hist, n, 95);
-    out->p99_ns = dlpi_percentile(hist, n, 99);
+    dlpi_stage_times(s, st, out);
 }
 
 /* Batches complete and not delivered; what waits before each stage, and in each link. */
@@ -33097,7 +33168,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    uint64_t hist[DLPI_HIST], n;
+    uint64_t hist[DLPI_HIST] = {0}, n;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
     out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
@@ -33112,7 +33183,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
     out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    n = dlpi_hist_sum(s, s->n_workers, 1, hist);
+    n = dlpi_hist_add(s, s->n_workers, hist);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -34322,9 +34393,9 @@ static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g)
 
 /* What the reader of a push says of those who write; zeros in another stage. */
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
-    dlpi_reader_words words = {0, 0, 0, 0};
-    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof words);
-    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof words);
+    dlpi_reader_words words = {0, 0, 0, 0, g->producers};
+    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof g->own);
+    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof g->own);
     return words;
 }
 
@@ -34332,6 +34403,17 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
     return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
            !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
+}
+
+/* True if one worker of several takes far longer for each item than the others. */
+static bool dlpi_stage_lags(const dlp_stage_stats *g) {
+    return g->others_ns > 0 && g->slowest_ns / 3 >= g->others_ns;
+}
+
+/* True if that worker makes as many items as the others all the same: batches go to the workers in
+   turn, and the others wait for it. */
+static bool dlpi_stage_turns(const dlp_stage_stats *g) {
+    return dlpi_stage_lags(g) && (double)g->slowest_items * g->workers > 0.7 * (double)g->items;
 }
 
 /* True if one item took far longer than others. */
@@ -34413,7 +34495,8 @@ static double dlpi_sim_clamp(double x, double least, double most) {
 }
 
 /* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
-   p95 is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
+   p95 is no more than p50, a thousandth to a twentieth. If no split gives the mean, all are
+   scaled. */
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
     memset(t, 0, sizeof *t);
@@ -34428,7 +34511,7 @@ static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double
         t->p_low = (0.99 * p95 + 0.01 * p99 - mean) / (p95 - p50);
         t->p_low = dlpi_sim_clamp(t->p_low, 0.5, 0.99);
     } else {
-        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.01, 0.05);
+        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.001, 0.05);
     }
     is = t->p_low * t->low + (1 - t->p_low - t->p_top) * t->high + t->p_top * t->top;
     t->low *= mean / is;
@@ -34677,6 +34760,12 @@ static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wa
     return ns > 0 ? cpu / ns : 0;
 }
 
+/* Time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
+static double dlpi_sim_slowest(const dlp_stage_stats *g, double mean) {
+    const double p50 = (double)g->p50_ns, p99 = (double)g->p99_ns, longest = (double)g->max_ns;
+    return mean - p50 > 0.05 * (p99 - p50) && longest > 2 * p99 ? longest : p99;
+}
+
 /* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
    work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
@@ -34692,7 +34781,7 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
         to->cpu = 1;
     }
     dlpi_sim_times_of(&to->times, mean * scale, (double)g->p50_ns * scale,
-                      (double)g->p95_ns * scale, (double)g->p99_ns * scale);
+                      (double)g->p95_ns * scale, dlpi_sim_slowest(g, mean) * scale);
 }
 
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
@@ -34830,7 +34919,8 @@ enum {
     DLPI_LIMIT_CONSUMER = -1,
     DLPI_LIMIT_CORES = -2,
     DLPI_LIMIT_PREFETCH = -3,
-    DLPI_LIMIT_UNKNOWN = -4
+    DLPI_LIMIT_UNKNOWN = -4,
+    DLPI_LIMIT_PRODUCERS = -5
 };
 
 /* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
@@ -34857,13 +34947,14 @@ typedef struct dlpi_load {
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
+    int reader;                    /* stage that reads a push and waits the longest, -1: none */
     int n;
 } dlpi_load;
 
 /* The name of a stage, or of another limit. */
 static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
-    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor",
-                                        "not known"};
+    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known",
+                                        "the producers"};
     dlpi_num r;
     if (limit < 0)
         snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
@@ -34882,7 +34973,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     memset(l, 0, sizeof *l);
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
     l->ns = (double)s->wait_ns + (double)s->step_ns;
-    l->busiest = l->heaviest = -1;
+    l->busiest = l->heaviest = l->reader = -1;
     if (s->batches == 0 || !(l->ns > 0)) return;
     l->rows = (double)s->items / (double)s->batches;
     l->units = dlpi_of_chunks(s) ? 1 : l->rows;
@@ -34891,6 +34982,9 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = (double)s->step_ns / l->ns;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
+        if (dlpi_stage_reader(g).writers > 0 &&
+            (l->reader < 0 || g->starved_ns > s->stages[l->reader].starved_ns))
+            l->reader = i;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
@@ -34938,9 +35032,20 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
+/* Predict one more producer: in proportion, until the next limit. */
+static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
+    const double n = s->stages[l->reader].producers;
+    v->rate_plus_one = n > 0 ? l->rate * (n + 1) / n : l->rate;
+    for (int k = 0; k < l->n; k++)
+        if (l->util[k] > 0) dlpi_verdict_bound(v, l->rate / l->util[k], k);
+    if (l->consumer > 0) dlpi_verdict_bound(v, l->rate / l->consumer, DLPI_LIMIT_CONSUMER);
+    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
+}
+
 /* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
-   full, and a stage, if its workers hardly rest. If everybody waits at times, there are too few
-   batches in flight. */
+   full, and a stage, if its workers hardly rest. The producers of a push are the limit if its
+   reader waits for them half of the time. If everybody waits at times, there are too few batches in
+   flight. */
 static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
     const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
@@ -34948,6 +35053,8 @@ static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
         return inlined >= 0.1 ? l->heaviest : DLPI_LIMIT_CONSUMER;
     if (l->cores >= 0.9) return DLPI_LIMIT_CORES;
     if (busiest >= 0.8 && l->useful[l->busiest] >= s->stages[l->busiest].workers) return l->busiest;
+    if (l->reader >= 0 && (double)s->stages[l->reader].starved_ns >= 0.5 * l->ns)
+        return DLPI_LIMIT_PRODUCERS;
     if (l->busiest >= 0) return DLPI_LIMIT_PREFETCH;
     return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
 }
@@ -34959,6 +35066,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
     v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
     if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
+    if (v.limiting_stage == DLPI_LIMIT_PRODUCERS) dlpi_verdict_producers(&v, &l, s);
     return v;
 }
 
@@ -34968,6 +35076,8 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 typedef struct dlpi_foretold {
     uint64_t more; /* batches in flight to try */
     double deeper; /* items/s that these give; 0: not known */
+    double loose;  /* items/s that unordered = 1 gives; 0: not known, or no more */
+    double many;   /* items/s that 16 items at once in each worker give; 0: not known */
     int n, then;   /* numbers of workers in words; the limit with the last of them */
     char words[200];
 } dlpi_foretold;
@@ -34978,22 +35088,45 @@ static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predi
            now->items_per_s < 1.15 * l->rate;
 }
 
-/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
-   or no more than that. */
-static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
-    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
-    dlp_predict now, then;
-    if (!dlpi_foretold_fits(s, l, &now) || dlp_stats_predict(s, &d, &then) != DLP_OK) return 0;
+/* Items/s with a change, as it is simulated; 0: no more than now. */
+static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
+                                 const dlp_predict_desc *change) {
+    dlp_predict then;
+    if (dlp_stats_predict(s, change, &then) != DLP_OK) return 0;
     return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
-/* Foretell what twice as many batches in flight give, or so many that each worker has an item. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    return dlpi_explain_given(s, l, &d);
+}
+
+/* Foretell what more batches in flight give: twice as many, or so many that each worker has an
+   item. It is more if these give less than 0.9 of the most. Nothing is foretold if the simulation
+   does not even give what was measured. */
 static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
     const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
+    const dlp_predict_desc loose = {.unordered = 1};
+    double most;
+    dlp_predict now;
     f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
     while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
     f->more = f->more < 4096 ? f->more : 4096;
+    if (!dlpi_foretold_fits(s, l, &now)) return;
+    most = dlpi_explain_deeper(s, l, DLPI_SIM_BATCHES);
     f->deeper = dlpi_explain_deeper(s, l, f->more);
+    while (f->deeper < 0.9 * most && 2 * f->more <= DLPI_SIM_BATCHES)
+        f->deeper = dlpi_explain_deeper(s, l, f->more *= 2);
+    if (!dlpi_of_chunks(s)) f->loose = dlpi_explain_given(s, l, &loose);
+}
+
+/* Foretell what 16 items at once in each worker of stage i give. Its workers wait for items. */
+static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
+    dlp_predict_desc d = {.prefetch_factor = 0};
+    dlp_predict now;
+    if (s->stages[i].workers > DLP_MAX_WORKERS / 16 || !dlpi_foretold_fits(s, l, &now)) return;
+    d.workers[i] = 16 * s->stages[i].workers;
+    f->many = dlpi_explain_given(s, l, &d);
 }
 
 /* What limits a pipe as foretold for the most workers of stage i that help. */
@@ -35056,6 +35189,26 @@ static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     return n;
 }
 
+/* The out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is free,
+   as the out has not given back batches that the trainer has had. If several outs are behind, it is
+   the last one. */
+static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
+    const dlp_stage_stats *last = NULL;
+    const uint32_t open = s->in_flight;
+    uint64_t most = 0;
+    if (s->ready > 0 || open >= s->prefetch_factor) return NULL;
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        const uint64_t left = s->batches > g->items ? s->batches - g->items : 0;
+        const uint64_t owes = left + g->own[DLP_OUT_HELD];
+        if (g->kind != DLP_STAGE_OUT || g->own[DLP_OUT_FULL] != DLP_FULL_WAIT) continue;
+        if (owes <= most || owes + open + s->max_held < s->slots) continue;
+        last = g;
+        most = owes;
+    }
+    return last;
+}
+
 /* What an out beside the first holds and missed. */
 static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
     const uint64_t *own = g->own;
@@ -35089,24 +35242,47 @@ static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
 /* The formatter would take each row apart. */
 /* clang-format off */
 
-/* Groups of sentences. One of the first eight says what limits, and what to change. The groups from
+/* Groups of sentences. One of the first ten says what limits, and what to change. The groups from
    LONGEST on are told in this order. */
 enum {
-    DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
-    DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST, DLPI_OF_INPUTS,
-    DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES,
-    DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
+    DLPI_OF_OUT, DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
+    DLPI_OF_CORES, DLPI_OF_TURNS, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST,
+    DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
+    DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
+    DLPI_OF_NOTE, DLPI_OF_REST
 };
+
+/* A larger cache, of up to eight times the bytes, would keep all that the stage fetches. */
+#define DLPI_SMALL_CACHE \
+    (g->kind == DLP_STAGE_FETCH && s->cache_hits > 0 && s->cache_capacity < s->cache_all_bytes && \
+     s->cache_all_bytes / 8 <= s->cache_capacity)
+#define DLPI_BETTER_CACHE \
+    "Better: cache.bytes = {cache_all_bytes}, if there is memory: later epochs then fetch " \
+    "nothing; {misses} % of the lookups miss now.\n"
 
 /* Rows: a group, a condition, what is said if it holds. Rows are tried in order. A row that begins
    with a capital begins a sentence. Another row goes on with an open sentence; a line end closes
    it. Where rows begin alike ("Change: "), the first that holds is said. {name} is a number or a
    word of the lists below. */
 #define DLPI_SENTENCES(X) \
-    X(PRODUCERS, true, "Limit: no producer lives, and {ended} of {writers} streams have ended.\n") \
+    X(OUT, g->items == 0, "Limit: out '{name}' has taken no batch, and the pipe waits for it " \
+      "(DLP_FULL_WAIT).\n") \
+    X(OUT, true, "Limit: out '{name}' has taken {taken} of {batches} batches and holds {holds}; " \
+      "the pipe waits for it (DLP_FULL_WAIT).\n") \
+    X(OUT, true, "Change: take and release its batches faster, or close it (dlp_out_close). With " \
+      "full = DLP_FULL_KEEP_NEWEST it misses batches, and the pipe never waits.\n") \
+    X(PRODUCERS, r->alone == 0, "Limit: the producers: '{name}' waits for them {starved} % of " \
+      "the time") \
+    X(PRODUCERS, r->attached > 0, "; each of the {attached} takes about {each} for an item") \
+    X(PRODUCERS, r->alone == 0, ".\n") \
+    X(PRODUCERS, r->alone == 0 && v->rate_plus_one > 1.02 * v->rate, "Change: make the producers " \
+      "faster, or add some; one more should give about {rate_more} items/s.\n") \
+    X(PRODUCERS, r->alone == 0, "Change: make the producers faster, or add some.\n") \
+    X(PRODUCERS, r->alone != 0, "Limit: no producer lives, and {ended} of {writers} streams " \
+      "have ended.\n") \
     X(PRODUCERS, r->last > 0, "Change: start producer {last} again with the same number. It is " \
       "gone and did not end its stream.\n") \
-    X(PRODUCERS, true, "Change: start the missing producers, or set writers.\n") \
+    X(PRODUCERS, r->alone != 0, "Change: start the missing producers, or set writers.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
@@ -35117,6 +35293,7 @@ enum {
     X(INLINE, last, " that worker.\n") \
     X(INLINE, true, " {next}.\n") \
     X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
+    X(INLINE, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
     X(MANY, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
       "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
       "of the time.\n") \
@@ -35125,6 +35302,7 @@ enum {
       "items.\n") \
     X(MANY, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
       "few items for {in_flight} requests. Or the source refuses more requests.\n") \
+    X(MANY, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
     X(WORKERS, true, "Limit: stage '{name}': its {workers} worker{are} {util} % busy, and the " \
       "consumer waits {wait} % of the time.\n") \
     X(WORKERS, dlpi_stage_slow(g) != NULL, "Change: it has one thread: {slow}.\n") \
@@ -35140,11 +35318,15 @@ enum {
     X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
+    X(WORKERS, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
     X(WORKERS, dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, \
-      "Better: {many} in '{name}', for a loader with " \
-      "fetcher = DLP_FETCH_THREADS. Its workers compute {cpu} % of their time and wait for the " \
-      "rest. That gives up to 16 times as many items/s if the source can serve them and " \
-      "prefetch_factor has as many items.\n") \
+      "Better: {many} in '{name}'") \
+    X(WORKERS, g->in_flight == 0, ", for a loader with fetcher = DLP_FETCH_THREADS") \
+    X(WORKERS, true, ". Its workers compute {cpu} % of their time and wait for the rest.") \
+    X(WORKERS, x->f.many > 0, " That should give about {sixteen} items/s if the source can serve " \
+      "them.\n") \
+    X(WORKERS, true, " That gives up to 16 times as many items/s if the source can serve them " \
+      "and prefetch_factor has as many items.\n") \
     X(CONSUMER, l->wait < 0.01, "Limit: the training step. It hardly ever waited for data.\n") \
     X(CONSUMER, true, "Limit: the consumer: it waits for batches only {wait} % of the time.\n") \
     X(CONSUMER, true, "Change: nothing in the pipe; steps take {step}") \
@@ -35156,6 +35338,11 @@ enum {
     X(CORES, l->busiest >= 0, "Change: make '{name}' cheaper, or use more cores") \
     X(CORES, taken, ": others have these, or the CPU quota is used up") \
     X(CORES, true, ".\n") \
+    X(TURNS, true, "Limit: worker {slowest} of '{name}': its items take {slowest_ns}, those " \
+      "of the other workers {others_ns}; these wait for it, since batches go to the workers in " \
+      "turn.\n") \
+    X(TURNS, true, "Change: let any worker take the next items: the economic topology, or " \
+      "queue.deal = DLP_DEAL_RUNS. Or find out what makes this worker slow.\n") \
     X(PREFETCH, true, "Limit: prefetch_factor = {prefetch_factor}: the consumer waits {wait} % " \
       "of the time while the workers of '{name}' are only {busy} % busy.\n") \
     X(PREFETCH, chunks, "Change: raise cpu_buffers, and so prefetch_factor, for instance to " \
@@ -35175,8 +35362,16 @@ enum {
     X(SKEW, true, "): slow") \
     X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
     X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
-    X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = " \
-      "1.\n") \
+    X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = 1") \
+    X(SKEW, x->f.loose > 0, ", which should give about {loose} items/s") \
+    X(SKEW, true, ".\n") \
+    X(SLOW, dlpi_stage_lags(g) && !(v->limiting_stage == DLPI_LIMIT_PREFETCH && \
+      dlpi_stage_turns(g) && i == l->busiest), \
+      "Slow: worker {slowest} of '{name}': its items take {slowest_ns}, " \
+      "those of the other workers {others_ns}") \
+    X(SLOW, dlpi_stage_turns(g), \
+      "; these wait for it, since batches go to the workers in turn.\n") \
+    X(SLOW, true, "; it has made {slowest_items} of {made_items}.\n") \
     X(LONGEST, hangs, "Longest: worker {worker} of '{name}' (thread {tid} of process {pid}) has " \
       "been at {unit} {current_index} for {age}; p99 is") \
     X(LONGEST, g->p99_ns > 0, " {p99}.\n") \
@@ -35265,7 +35460,7 @@ enum {
     X(c, cpu_free) X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) \
     X(c, device_copying) X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) \
     X(g, workers_min) X(g, workers_max) X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) \
-    X(k, from) X(k, to)
+    X(k, from) X(k, to) X(r, attached) X(g, slowest) X(g, slowest_items)
 
 /* Other numbers: a name, a form (dlpi_num_FORM), a value. */
 #define DLPI_NUMBERS(X) \
@@ -35305,7 +35500,13 @@ enum {
     X(seam_bytes, bytes, (double)c->seam_bytes) \
     X(border, span, (double)s->epoch_wait_ns / (double)s->epoch_borders) \
     X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
-    X(plan, bytes, (double)s->plan_bytes)
+    X(plan, bytes, (double)s->plan_bytes) \
+    X(taken, int, (int64_t)g->items) X(made_items, int, (int64_t)g->items) \
+    X(holds, int, (int64_t)g->ready) X(slowest_ns, span, g->slowest_ns) \
+    X(others_ns, span, g->others_ns) X(loose, of, x->f.loose) X(sixteen, of, x->f.many) \
+    X(starved, percent, (double)g->starved_ns / l->ns) \
+    X(each, span, (double)r->attached * l->ns / (double)g->items) \
+    X(misses, percent, dlpi_part_of(s->cache_misses, s->cache_hits + s->cache_misses))
 
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \
@@ -35334,8 +35535,9 @@ typedef struct dlpi_tale {
     const dlp_tune_note *k;   /* and the tuner's decision */
     dlpi_foretold f;
     char first_skip[640];
-    uint64_t others; /* slots for outs */
-    bool open;       /* a sentence's line is not ended */
+    uint64_t others;            /* slots for outs */
+    const dlp_stage_stats *out; /* the pipe waits for it; NULL: for none */
+    bool open;                  /* a sentence's line is not ended */
 } dlpi_tale;
 
 typedef struct dlpi_counted {
@@ -35420,9 +35622,10 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 
 /* Tell some groups, of each stage those that are told of stages. */
 static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
-    static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_INPUTS | 1u << DLPI_OF_STREAMS |
-                                 1u << DLPI_OF_PACKING | 1u << DLPI_OF_PARTS | 1u << DLPI_OF_TIME |
-                                 1u << DLPI_OF_IDLE | 1u << DLPI_OF_ERRORS | 1u << DLPI_OF_TUNED;
+    static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_SLOW | 1u << DLPI_OF_INPUTS |
+                                 1u << DLPI_OF_STREAMS | 1u << DLPI_OF_PACKING |
+                                 1u << DLPI_OF_PARTS | 1u << DLPI_OF_TIME | 1u << DLPI_OF_IDLE |
+                                 1u << DLPI_OF_ERRORS | 1u << DLPI_OF_TUNED;
     for (int group = from; group <= to; group++)
         for (int i = 0; i < ((each >> group & 1) ? x->l->n : 1); i++) {
             if (each >> group & 1) x->g = &x->s->stages[i];
@@ -35434,19 +35637,32 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
 
 /* What limits, and what to change. */
 static void dlpi_tell_limit(dlpi_tale *x) {
-    static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH,
-                                 DLPI_OF_UNKNOWN};
+    static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
+                                 DLPI_OF_PRODUCERS};
     const int limit = x->v->limiting_stage, busiest = x->l->busiest;
+    if ((x->g = x->out) != NULL) {
+        dlpi_tell(x, DLPI_OF_OUT);
+        return;
+    }
     for (int i = 0; i < x->l->n; i++)
         if (dlpi_stage_reader(x->g = &x->s->stages[i]).alone != 0) {
             dlpi_tell(x, DLPI_OF_PRODUCERS);
             return;
         }
-    x->g = &x->s->stages[limit >= 0 ? limit : busiest >= 0 ? busiest : 0];
+    x->g = &x->s->stages[limit >= 0                      ? limit
+                         : limit == DLPI_LIMIT_PRODUCERS ? x->l->reader
+                         : busiest >= 0                  ? busiest
+                                                         : 0];
+    if (limit == DLPI_LIMIT_PREFETCH && dlpi_stage_turns(x->g)) {
+        dlpi_tell(x, DLPI_OF_TURNS);
+        return;
+    }
     if (limit == DLPI_LIMIT_PREFETCH)
         dlpi_prefetch_foretell(x->s, x->l, &x->f);
     else if (limit >= 0 && x->g->workers <= 0)
         dlpi_inline_foretell(x->s, x->l, limit, &x->f);
+    else if (limit >= 0 && dlpi_stage_sleeps(x->s, x->g))
+        dlpi_many_foretell(x->s, x->l, limit, &x->f);
     dlpi_tell(x, limit < 0                                        ? groups[-1 - limit]
                  : x->g->workers <= 0                             ? DLPI_OF_INLINE
                  : dlpi_stage_has_many(x->g) && x->g->busy_ns > 0 ? DLPI_OF_MANY
@@ -35463,6 +35679,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
     x.others = dlpi_outs_slots(s);
+    x.out = dlpi_outs_limit(s);
     dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
     dlpi_tell_limit(&x);
     x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];

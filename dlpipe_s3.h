@@ -285,6 +285,10 @@
 #define DLPI_S3_ASKED_GNU_SOURCE
 #endif
 
+#ifdef DLPIPE_S3_H
+#define DLPI_S3_INCLUDED_EARLIER
+#endif
+
 #ifndef DLPIPE_S3_H
 #define DLPIPE_S3_H
 
@@ -314,6 +318,10 @@
     "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
+#if defined(DLPIPE_STATIC) && !defined(DLPIPE_IMPLEMENTATION)
+#error DLPIPE_STATIC: define DLPIPE_IMPLEMENTATION, too, above the first include of this header
+#undef DLPIPE_STATIC
+#endif
 #ifdef DLPIPE_STATIC
 #define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)
@@ -954,11 +962,15 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t fiel
 #if defined(__cplusplus)
 #error define DLPIPE_IMPLEMENTATION in a C file (C11); C++ files include dlpipe_s3.h without it
 #undef DLPIPE_IMPLEMENTATION
+#elif defined(__GLIBC__) && !defined(__USE_GNU) && defined(DLPI_S3_INCLUDED_EARLIER)
+#error dlpipe_s3.h was included earlier: DLPIPE_IMPLEMENTATION goes above that, or -D_GNU_SOURCE
+#undef DLPIPE_IMPLEMENTATION
 #elif defined(__GLIBC__) && !defined(__USE_GNU)
 #error include dlpipe_s3.h with DLPIPE_IMPLEMENTATION before any system header, or -D_GNU_SOURCE
 #undef DLPIPE_IMPLEMENTATION
 #endif
 #endif
+#undef DLPI_S3_INCLUDED_EARLIER
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE)
 #define DLPIPE_S3_IMPLEMENTATION_DONE

@@ -1163,7 +1163,8 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     if (fd < 0 || !dlpi_name_ours(fd, true)) errnum = errno;
     if (errnum != 0) {
         if (fd >= 0) close(fd);
-        dlpi_error_set(err, DLP_ERR_SYSTEM, "who", "%s: %s", path, strerror(errnum));
+        dlpi_error_set(err, DLP_ERR_SYSTEM, "who", "%s%s: %s",
+                       errnum == ENOENT ? "no pipe of that name: " : "", path, strerror(errnum));
         if (err) err->errnum = errnum;
         return DLP_ERR_SYSTEM;
     }

@@ -4,7 +4,8 @@
 
    A store that only exists here answers after 10 ms with a packed picture. One thread has in_flight
    of these requests under way. Worker threads unpack the pictures. The packed bytes end there: they
-   lie in a few cells, and in no batch. Labels come from a second source: two datasets zipped.
+   lie in a few cells, and in no batch. Labels come from a second fetch. It is an item map: it adds
+   a field to each item, which it finds by the item's index.
    cc -O2 decode.c -lpthread */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
@@ -37,7 +38,7 @@ static int read_packed(void *user, dlp_item *item) {
     return 0;
 }
 
-/* The second source: a table. */
+/* The second fetch: a table. */
 static int look_up(void *user, dlp_item *item) {
     const int32_t *labels = user;
     memcpy(item->data[0], &labels[item->index], sizeof *labels);

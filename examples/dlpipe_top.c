@@ -39,7 +39,7 @@ typedef struct watch {
     sample now, before; /* before.at_ns 0: there is none, rates are since the start */
     uint64_t moved_ns;  /* when a batch was last seen to be delivered */
     char owner;         /* state of its process: R, S, T, ... */
-    char words[2048];   /* dlp_pipe_explain */
+    char words[4096];   /* dlp_stats_explain */
 } watch;
 
 static uint64_t now_ns(void) {
@@ -102,7 +102,7 @@ static double wait_share(const watch *w) {
 
 static bool has_workers(const dlp_stage_stats *g) {
     return g->kind != DLP_STAGE_SAMPLER && g->kind != DLP_STAGE_REPEAT &&
-           (g->workers > 0 || g->items > 0 || g->busy_ns > 0);
+           g->kind != DLP_STAGE_OUT && (g->workers > 0 || g->items > 0 || g->busy_ns > 0);
 }
 
 static const char *state_name(int32_t state) {
@@ -185,6 +185,8 @@ static void bar(char *to, int width, const uint64_t *parts, const char *kinds, u
 
 static void fail(const dlp_error *e) {
     fprintf(stderr, "dlpipe_top: %s: %s\n", dlp_code_name(e->code), e->message);
+    if (strncmp(e->message, "no pipe", 7) == 0)
+        fprintf(stderr, "dlpipe_top --list shows the names of this machine's pipes.\n");
 }
 
 static char process_state(int32_t pid) {
@@ -316,24 +318,39 @@ static void draw_header(screen *to, const watch *w) {
          s->items, size);
 }
 
-/* The first line of dlp_pipe_explain, broken where it is too long; or the pipe's error. */
-static void draw_limit(screen *to, const watch *w) {
-    const dlp_error *e = dlp_monitor_error(w->monitor);
-    char words[2048];
-    size_t n, left, width = (size_t)(to->columns > 20 ? to->columns : 20);
-    if (e->code != 0)
-        dlp_error_format(e, words, sizeof words);
-    else
-        snprintf(words, sizeof words, "%s", w->words);
-    words[strcspn(words, "\n")] = 0;
-    for (char *s = words; *s; s += n) {
-        left = strlen(s);
-        n = left <= width ? left : width;
+/* One line of words, broken between words where it is too long. */
+static void draw_words(screen *to, int style, const char *s) {
+    const size_t width = (size_t)(to->columns > 20 ? to->columns : 20);
+    for (const char *end = s + strcspn(s, "\n"); s < end;) {
+        const size_t left = (size_t)(end - s);
+        size_t n = left <= width ? left : width;
         while (n < left && n > 0 && s[n] != ' ') n--;
         if (n == 0) n = left < width ? left : width;
-        line(to, e->code ? 1 : 0, "%.*s", (int)n, s);
-        while (s[n] == ' ') n++;
+        line(to, style, "%.*s", (int)n, s);
+        for (s += n; s < end && *s == ' ';) s++;
     }
+}
+
+/* The line of dlp_stats_explain that begins so, or NULL. */
+static const char *words_of(const watch *w, const char *head) {
+    const char *s = w->words;
+    while (s != NULL && strncmp(s, head, strlen(head)) != 0)
+        if ((s = strchr(s, '\n')) != NULL) s++;
+    return s;
+}
+
+/* What limits the pipe and what to change, as dlp_stats_explain says it; or the pipe's error. */
+static void draw_limit(screen *to, const watch *w) {
+    static const char *const heads[] = {"Limit: ", "Change: ", "Better: ", "Slow: "};
+    const dlp_error *e = dlp_monitor_error(w->monitor);
+    char words[2048];
+    if (e->code != 0) {
+        dlp_error_format(e, words, sizeof words);
+        draw_words(to, 1, words);
+        return;
+    }
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (words_of(w, heads[i]) != NULL) draw_words(to, 0, words_of(w, heads[i]));
 }
 
 /* The queues of chunks: those of this epoch that nobody loads yet, CPU buffers, device buffers. */
@@ -362,20 +379,35 @@ static void draw_chunks(screen *to, const watch *w) {
          c->device_buffers);
 }
 
+/* Slots of batches that the consumer has given back, and an out that the pipe waits for has not. */
+static uint32_t kept_by_outs(const dlp_stats *s) {
+    const uint32_t used = s->in_flight + s->held, most = s->slots > used ? s->slots - used : 0;
+    uint64_t kept = 0;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        const uint64_t left = s->batches > g->items ? s->batches - g->items : 0;
+        if (g->kind != DLP_STAGE_OUT || g->own[DLP_OUT_FULL] != DLP_FULL_WAIT) continue;
+        if (left + g->own[DLP_OUT_HELD] > kept) kept = left + g->own[DLP_OUT_HELD];
+    }
+    kept = kept > s->held ? kept - s->held : 0;
+    return kept < most ? (uint32_t)kept : most;
+}
+
 static void draw_pool(screen *to, const watch *w) {
     const dlp_stats *s = &w->now.s;
     uint32_t ready = s->ready, held = s->held, used = s->in_flight + held;
-    uint32_t empty = s->slots > used ? s->slots - used : 0;
-    uint64_t parts[3] = {held, ready, s->in_flight - ready};
-    char picture[64];
+    uint32_t kept = kept_by_outs(s), empty = s->slots > used ? s->slots - used - kept : 0;
+    uint64_t parts[4] = {held, kept, ready, s->in_flight - ready};
+    char picture[64], outs[40] = "";
     int width = to->columns >= 100 ? 40 : 12;
     if (s->chunks.cpu_buffers > 0) {
         draw_chunks(to, w);
         return;
     }
-    bar(picture, width, parts, "#=-", s->slots);
-    line(to, 0, "%-6s [%s] # %u held  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
-         stage_of(s, DLP_STAGE_SPLIT) ? "chunks" : "slots", picture, (unsigned)held,
+    bar(picture, width, parts, "#o=-", s->slots);
+    if (kept > 0) snprintf(outs, sizeof outs, "  o %u outs", (unsigned)kept);
+    line(to, 0, "%-6s [%s] # %u held%s  = %u ready  - %u open  . %u free of %u  skipped %" PRIu64,
+         stage_of(s, DLP_STAGE_SPLIT) ? "chunks" : "slots", picture, (unsigned)held, outs,
          (unsigned)ready, (unsigned)(s->in_flight - ready), (unsigned)empty, (unsigned)s->slots,
          w->now.skips);
 }
@@ -582,6 +614,13 @@ static void json_text(const char *key, const char *s) {
     printf("\"");
 }
 
+/* A line of words; NULL is empty. */
+static void json_words(const char *key, const char *s) {
+    char words[2048];
+    snprintf(words, sizeof words, "%.*s", (int)(s ? strcspn(s, "\n") : 0), s ? s : "");
+    json_text(key, words);
+}
+
 static void json_stage(const watch *w, uint32_t i, const char *before) {
     static const char *const kinds[] = {"other",     "sampler",  "repeat", "fetch", "map",  "batch",
                                         "batch_map", "transfer", "cache",  "split", "parts"};
@@ -667,7 +706,7 @@ static void json_counter(const dlp_counter_stats *c, const char *before) {
            (double)c->at_ns / 1e9, c->noted);
 }
 
-static void json(watch *w) {
+static void json(const watch *w) {
     const dlp_stats *s = &w->now.s, *b = &w->before.s;
     const dlp_error *e = dlp_monitor_error(w->monitor);
     double waits = wait_share(w);
@@ -687,8 +726,11 @@ static void json(watch *w) {
         printf("\"wait_share\":null,");
     else
         printf("\"wait_share\":%.4f,", waits);
-    w->words[strcspn(w->words, "\n")] = 0;
-    json_text("limit", w->words);
+    json_words("limit", words_of(w, "Limit: "));
+    printf(",");
+    json_words("change", words_of(w, "Change: "));
+    printf(",");
+    json_words("better", words_of(w, "Better: "));
     printf(",\"error\":%d,", (int)e->code);
     json_text("error_message", e->code ? e->message : "");
     printf(",\"slots\":{\"all\":%u,\"held\":%u,\"ready\":%u,\"open\":%u,\"free\":%u},"

@@ -15,6 +15,10 @@
     "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
+#if defined(DLPIPE_STATIC) && !defined(DLPIPE_IMPLEMENTATION)
+#error DLPIPE_STATIC: define DLPIPE_IMPLEMENTATION, too, above the first include of this header
+#undef DLPIPE_STATIC
+#endif
 #ifdef DLPIPE_STATIC
 #define DLPDEF static __attribute__((unused))
 #elif defined(__cplusplus)

@@ -38,7 +38,8 @@ typedef struct dlp_item {
     uint64_t index; /* dataset index */
     uint64_t epoch;
     uint64_t position; /* place in the epoch's global order; in a cell of inputs: a number of the
-                          pass, the input and the item */
+                          pass, the input and the item. In an order of items, position /
+                          batch_size is the global batch's number in its epoch */
     uint32_t row;      /* row in its batch */
     uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
     uint32_t n_fields;

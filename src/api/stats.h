@@ -57,7 +57,8 @@ typedef struct dlp_stage_stats {
     int32_t kind;          /* DLP_STAGE_* */
     int32_t workers;       /* 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch; /* 1: items count batches */
-    uint64_t items, bytes, retried, replaced, left_out;
+    uint64_t items;        /* done; an out beside the first: batches that it took or missed */
+    uint64_t bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
     uint64_t max_index;    /* dataset index of the item that took max_ns; UINT64_MAX: not known,
@@ -80,6 +81,11 @@ typedef struct dlp_stage_stats {
     uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
     dlp_stream_stats spread;
+    uint32_t producers;     /* of a push: attached when its reader waited last; 0: not known */
+    int32_t slowest;        /* the worker whose items take the longest; at least 8 were timed */
+    uint64_t slowest_ns;    /* nine of ten of its items take so long, or longer; 0: not known */
+    uint64_t others_ns;     /* half of the other workers' items take no longer */
+    uint64_t slowest_items; /* that it has done */
 } dlp_stage_stats;
 
 enum {
@@ -187,14 +193,18 @@ typedef struct dlp_skip {
    NULL - returns the number copied, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that
-   is in work unusually long (a second, or 100 ms and twice its stage's p99) has a line that begins
-   "Longest: ": with the stage, the worker, its thread, the item, how long.
-   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
-   returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
-   thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the
-   limit. */
+/* Say in words what limits throughput and what to change. The first line begins "Limit: ". The
+   second begins "Change: ", and tells where it can how many items a second the change should give.
+   A line "Better: " has a change that should give more. A line "Slow: " names a worker that takes
+   far longer for its items than the other workers. dlp_pipe_explain begins with a line "Warning: "
+   for each warning.
+   An item that is in work unusually long has a line "Longest: ". It names the stage, the worker,
+   its thread, the item, and how long. Unusually long is a second, or 100 ms and twice the stage's
+   p99.
+   What limits is an average since the start, but for an out that stops the pipe now.
+   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length.
+   Returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error). Any
+   thread. Does not wait or allocate. Takes up to twelve times as long as dlp_stats_predict. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 

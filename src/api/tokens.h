@@ -63,6 +63,9 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256; DLP_NONE: none is
                                  asked for, in any order */
     int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
+    uint32_t multiple;        /* each shard gives a multiple of so many items, 1..2^20; the rest is
+                                 left out; 0: 1. With batch_size, in order, no step has items of
+                                 two shards, for any number of ranks: llm.c's rule */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -77,8 +80,8 @@ typedef struct dlp_tokens_info {
     uint64_t n_items, tokens, left_out; /* of all shards */
     uint64_t length, stride, windows;   /* as they came out: none is 0 */
     dlp_dtype stored, dtype;            /* in the shards; of a row */
-    uint64_t id; /* a number that differs where shards' number or lengths, length, stride or windows
-                    do: what states know this dataset by */
+    uint64_t id; /* differs where shards' number or lengths, length, stride, windows or multiple do:
+                    what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
     const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */

@@ -212,10 +212,18 @@
    Each may repeat: with epochs, workers live for all of them, and begin the next before the present
    one is over; memory is the same.
 
-   Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
-   workers, their timing, the topology, or the number of ranks. (Parts and chunks are part of the
-   order.) Only desc.unordered lets batches of one epoch overtake each other; their contents stay
-   the same.
+   Determinism: order and content of every batch depend on (seed, epoch, position) alone: not on
+   the number of workers, their timing, the topology, or the number of ranks. (Parts and chunks are
+   part of the order.) Only desc.unordered lets batches of one epoch overtake each other; their
+   contents stay the same.
+
+   To stop early, call dlp_pipe_close in the middle of an epoch, or dlp_pipe_next_epoch to leave
+   this epoch alone. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
+   returns DLP_STOPPED, and only close follows. Callbacks that run are not cut short.
+
+   To evaluate beside training, open a second pipe for the validation items (examples/evaluate.c).
+   Its defaults give each item once in an epoch and in their order; batch->valid marks the rows that
+   count. Any number of pipes may be open. chunks: DLP_PASS_EVALUATE (>>chunks).
 
    A batch that next lends is the consumer's until release: it may read and write its arrays, and
    hold up to max_held batches. Its memory is used again when it is released, never when it is

@@ -19,6 +19,10 @@
      mix              weighted concatenation     one order over several datasets (>>mixing)
      seed             generator                  with epoch and position, all that decides an order
      epoch            epoch                      one pass over the order
+     determinism      manual_seed, generator     order and content follow from the seed (>>concepts)
+     evaluate         a second DataLoader        a second pipe, in order (examples/evaluate.c)
+     stop early       break                      dlp_pipe_close, or _next_epoch: leave the epoch
+     cancel           -                          dlp_pipe_stop, from any thread or signal handler
      repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
      batch            a batch of tensors         count rows; each field is [count, shape...]
      batch_size       batch_size x world size    rows of the global batch, of all ranks together

@@ -479,11 +479,10 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     bool *broken = &dlpi_in_flight_of(w)->broken;
     dlp_item *done[DLPI_REAP_MOST];
-    uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
     if (n < 0 || n > DLPI_REAP_MOST) return dlpi_async_broken(w, broken, "returned", n);
     if (n == 0) return 0;
-    now = dlpi_now_ns();
+    const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
@@ -491,6 +490,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);
+    if (now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) dlpi_cpu_note(w, &w->cpu, now);
     return n;
 }
 

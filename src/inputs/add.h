@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/core/pipe_badinput */
+/* tests: system/core/pipe_badinput, system/open/most_stages */
 #include "fail/check.h"
 #include "work/workers.h"
 /* ---- a stage is added: by the call of its kind, or by a source's ---- */
@@ -9,7 +9,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     dlpi_stage *st;
     if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
-        dlpi_bad_graph(p, name, "more than 16 stages");
+        dlpi_bad_graph(p, p->node ? p->node : name,
+                       "a pipe can have at most 16 stages; a list is two of them");
         return NULL;
     }
     st = &p->stages[p->n_stages];

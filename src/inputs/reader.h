@@ -9,6 +9,7 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
     uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
     uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
+    uint64_t attached;       /* writers that were there when it waited last */
 } dlpi_reader_words;
 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
@@ -29,12 +30,19 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
    false if the words of the region are not whole. */
 static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
-    return words->areas[id].count == 0 ||
-           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
+    dlp_stage_stats *to = &s->figures.stages[stage];
+    dlpi_reader_words said = {0, 0, 0, 0, 0};
+    if (words->areas[id].count == 0) return true;
+    if (!dlpi_words_copy(words, id, 0, &said, sizeof said)) return false;
+    memcpy(to->own, &said, sizeof to->own);
+    to->producers = (uint32_t)said.attached;
+    return true;
 }
 
 /* Who writes what is read wants a core, too. */
-static void dlpi_reader_live(dlp_pipe *p, const dlp_dataset *d) {
+static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_dataset *d) {
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
+    if (words != NULL) DLPI_STORE_RLX(&words->writers, writers); /* for people */
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
 }

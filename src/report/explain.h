@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/report/texts, system/report/pictures, system/report/pipe_stats */
+/* tests: system/report/texts, system/report/advice, system/report/pipe_stats */
 #include "report/limit.h"
 #include "report/outs.h" /* needs: out */
 #include "report/packing.h"
@@ -16,8 +16,9 @@ typedef struct dlpi_tale {
     const dlp_tune_note *k;   /* and the tuner's decision */
     dlpi_foretold f;
     char first_skip[640];
-    uint64_t others; /* slots for outs */
-    bool open;       /* a sentence's line is not ended */
+    uint64_t others;            /* slots for outs */
+    const dlp_stage_stats *out; /* the pipe waits for it; NULL: for none */
+    bool open;                  /* a sentence's line is not ended */
 } dlpi_tale;
 
 typedef struct dlpi_counted {
@@ -102,9 +103,10 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 
 /* Tell some groups, of each stage those that are told of stages. */
 static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
-    static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_INPUTS | 1u << DLPI_OF_STREAMS |
-                                 1u << DLPI_OF_PACKING | 1u << DLPI_OF_PARTS | 1u << DLPI_OF_TIME |
-                                 1u << DLPI_OF_IDLE | 1u << DLPI_OF_ERRORS | 1u << DLPI_OF_TUNED;
+    static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_SLOW | 1u << DLPI_OF_INPUTS |
+                                 1u << DLPI_OF_STREAMS | 1u << DLPI_OF_PACKING |
+                                 1u << DLPI_OF_PARTS | 1u << DLPI_OF_TIME | 1u << DLPI_OF_IDLE |
+                                 1u << DLPI_OF_ERRORS | 1u << DLPI_OF_TUNED;
     for (int group = from; group <= to; group++)
         for (int i = 0; i < ((each >> group & 1) ? x->l->n : 1); i++) {
             if (each >> group & 1) x->g = &x->s->stages[i];
@@ -116,19 +118,32 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
 
 /* What limits, and what to change. */
 static void dlpi_tell_limit(dlpi_tale *x) {
-    static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH,
-                                 DLPI_OF_UNKNOWN};
+    static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
+                                 DLPI_OF_PRODUCERS};
     const int limit = x->v->limiting_stage, busiest = x->l->busiest;
+    if ((x->g = x->out) != NULL) {
+        dlpi_tell(x, DLPI_OF_OUT);
+        return;
+    }
     for (int i = 0; i < x->l->n; i++)
         if (dlpi_stage_reader(x->g = &x->s->stages[i]).alone != 0) {
             dlpi_tell(x, DLPI_OF_PRODUCERS);
             return;
         }
-    x->g = &x->s->stages[limit >= 0 ? limit : busiest >= 0 ? busiest : 0];
+    x->g = &x->s->stages[limit >= 0                      ? limit
+                         : limit == DLPI_LIMIT_PRODUCERS ? x->l->reader
+                         : busiest >= 0                  ? busiest
+                                                         : 0];
+    if (limit == DLPI_LIMIT_PREFETCH && dlpi_stage_turns(x->g)) {
+        dlpi_tell(x, DLPI_OF_TURNS);
+        return;
+    }
     if (limit == DLPI_LIMIT_PREFETCH)
         dlpi_prefetch_foretell(x->s, x->l, &x->f);
     else if (limit >= 0 && x->g->workers <= 0)
         dlpi_inline_foretell(x->s, x->l, limit, &x->f);
+    else if (limit >= 0 && dlpi_stage_sleeps(x->s, x->g))
+        dlpi_many_foretell(x->s, x->l, limit, &x->f);
     dlpi_tell(x, limit < 0                                        ? groups[-1 - limit]
                  : x->g->workers <= 0                             ? DLPI_OF_INLINE
                  : dlpi_stage_has_many(x->g) && x->g->busy_ns > 0 ? DLPI_OF_MANY
@@ -145,6 +160,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
     x.others = dlpi_outs_slots(s); /* needs: out */
+    x.out = dlpi_outs_limit(s);    /* needs: out */
     dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
     dlpi_tell_limit(&x);
     x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];

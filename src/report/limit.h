@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/report/texts, system/report/pictures */
+/* tests: system/report/texts, system/report/advice */
 #include "report/predict.h"
 #include "report/words.h"
 /* ---- what limits a pipe, and what a change would give ---- */
@@ -9,7 +9,8 @@ enum {
     DLPI_LIMIT_CONSUMER = -1,
     DLPI_LIMIT_CORES = -2,
     DLPI_LIMIT_PREFETCH = -3,
-    DLPI_LIMIT_UNKNOWN = -4
+    DLPI_LIMIT_UNKNOWN = -4,
+    DLPI_LIMIT_PRODUCERS = -5
 };
 
 /* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
@@ -36,13 +37,14 @@ typedef struct dlpi_load {
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
+    int reader;                    /* stage that reads a push and waits the longest, -1: none */
     int n;
 } dlpi_load;
 
 /* The name of a stage, or of another limit. */
 static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
-    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor",
-                                        "not known"};
+    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known",
+                                        "the producers"};
     dlpi_num r;
     if (limit < 0)
         snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
@@ -61,7 +63,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     memset(l, 0, sizeof *l);
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
     l->ns = (double)s->wait_ns + (double)s->step_ns;
-    l->busiest = l->heaviest = -1;
+    l->busiest = l->heaviest = l->reader = -1;
     if (s->batches == 0 || !(l->ns > 0)) return;
     l->rows = (double)s->items / (double)s->batches;
     l->units = dlpi_of_chunks(s) ? 1 : l->rows;
@@ -70,6 +72,9 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = (double)s->step_ns / l->ns;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
+        if (dlpi_stage_reader(g).writers > 0 &&
+            (l->reader < 0 || g->starved_ns > s->stages[l->reader].starved_ns))
+            l->reader = i;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
@@ -117,9 +122,20 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
+/* Predict one more producer: in proportion, until the next limit. */
+static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
+    const double n = s->stages[l->reader].producers;
+    v->rate_plus_one = n > 0 ? l->rate * (n + 1) / n : l->rate;
+    for (int k = 0; k < l->n; k++)
+        if (l->util[k] > 0) dlpi_verdict_bound(v, l->rate / l->util[k], k);
+    if (l->consumer > 0) dlpi_verdict_bound(v, l->rate / l->consumer, DLPI_LIMIT_CONSUMER);
+    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
+}
+
 /* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
-   full, and a stage, if its workers hardly rest. If everybody waits at times, there are too few
-   batches in flight. */
+   full, and a stage, if its workers hardly rest. The producers of a push are the limit if its
+   reader waits for them half of the time. If everybody waits at times, there are too few batches in
+   flight. */
 static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
     const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
@@ -127,6 +143,8 @@ static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
         return inlined >= 0.1 ? l->heaviest : DLPI_LIMIT_CONSUMER;
     if (l->cores >= 0.9) return DLPI_LIMIT_CORES;
     if (busiest >= 0.8 && l->useful[l->busiest] >= s->stages[l->busiest].workers) return l->busiest;
+    if (l->reader >= 0 && (double)s->stages[l->reader].starved_ns >= 0.5 * l->ns)
+        return DLPI_LIMIT_PRODUCERS;
     if (l->busiest >= 0) return DLPI_LIMIT_PREFETCH;
     return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
 }
@@ -138,6 +156,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
     v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
     if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
+    if (v.limiting_stage == DLPI_LIMIT_PRODUCERS) dlpi_verdict_producers(&v, &l, s);
     return v;
 }
 
@@ -147,6 +166,8 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 typedef struct dlpi_foretold {
     uint64_t more; /* batches in flight to try */
     double deeper; /* items/s that these give; 0: not known */
+    double loose;  /* items/s that unordered = 1 gives; 0: not known, or no more */
+    double many;   /* items/s that 16 items at once in each worker give; 0: not known */
     int n, then;   /* numbers of workers in words; the limit with the last of them */
     char words[200];
 } dlpi_foretold;
@@ -157,22 +178,45 @@ static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predi
            now->items_per_s < 1.15 * l->rate;
 }
 
-/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
-   or no more than that. */
-static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
-    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
-    dlp_predict now, then;
-    if (!dlpi_foretold_fits(s, l, &now) || dlp_stats_predict(s, &d, &then) != DLP_OK) return 0;
+/* Items/s with a change, as it is simulated; 0: no more than now. */
+static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
+                                 const dlp_predict_desc *change) {
+    dlp_predict then;
+    if (dlp_stats_predict(s, change, &then) != DLP_OK) return 0;
     return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
-/* Foretell what twice as many batches in flight give, or so many that each worker has an item. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    return dlpi_explain_given(s, l, &d);
+}
+
+/* Foretell what more batches in flight give: twice as many, or so many that each worker has an
+   item. It is more if these give less than 0.9 of the most. Nothing is foretold if the simulation
+   does not even give what was measured. */
 static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
     const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
+    const dlp_predict_desc loose = {.unordered = 1};
+    double most;
+    dlp_predict now;
     f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
     while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
     f->more = f->more < 4096 ? f->more : 4096;
+    if (!dlpi_foretold_fits(s, l, &now)) return;
+    most = dlpi_explain_deeper(s, l, DLPI_SIM_BATCHES);
     f->deeper = dlpi_explain_deeper(s, l, f->more);
+    while (f->deeper < 0.9 * most && 2 * f->more <= DLPI_SIM_BATCHES)
+        f->deeper = dlpi_explain_deeper(s, l, f->more *= 2);
+    if (!dlpi_of_chunks(s)) f->loose = dlpi_explain_given(s, l, &loose);
+}
+
+/* Foretell what 16 items at once in each worker of stage i give. Its workers wait for items. */
+static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
+    dlp_predict_desc d = {.prefetch_factor = 0};
+    dlp_predict now;
+    if (s->stages[i].workers > DLP_MAX_WORKERS / 16 || !dlpi_foretold_fits(s, l, &now)) return;
+    d.workers[i] = 16 * s->stages[i].workers;
+    f->many = dlpi_explain_given(s, l, &d);
 }
 
 /* What limits a pipe as foretold for the most workers of stage i that help. */

@@ -12,6 +12,26 @@ static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     return n;
 }
 
+/* The out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is free,
+   as the out has not given back batches that the trainer has had. If several outs are behind, it is
+   the last one. */
+static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
+    const dlp_stage_stats *last = NULL;
+    const uint32_t open = s->in_flight;
+    uint64_t most = 0;
+    if (s->ready > 0 || open >= s->prefetch_factor) return NULL;
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        const uint64_t left = s->batches > g->items ? s->batches - g->items : 0;
+        const uint64_t owes = left + g->own[DLP_OUT_HELD];
+        if (g->kind != DLP_STAGE_OUT || g->own[DLP_OUT_FULL] != DLP_FULL_WAIT) continue;
+        if (owes <= most || owes + open + s->max_held < s->slots) continue;
+        last = g;
+        most = owes;
+    }
+    return last;
+}
+
 /* What an out beside the first holds and missed. */
 static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
     const uint64_t *own = g->own;

@@ -70,7 +70,8 @@ static double dlpi_sim_clamp(double x, double least, double most) {
 }
 
 /* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
-   p95 is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
+   p95 is no more than p50, a thousandth to a twentieth. If no split gives the mean, all are
+   scaled. */
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
     memset(t, 0, sizeof *t);
@@ -85,7 +86,7 @@ static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double
         t->p_low = (0.99 * p95 + 0.01 * p99 - mean) / (p95 - p50);
         t->p_low = dlpi_sim_clamp(t->p_low, 0.5, 0.99);
     } else {
-        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.01, 0.05);
+        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.001, 0.05);
     }
     is = t->p_low * t->low + (1 - t->p_low - t->p_top) * t->high + t->p_top * t->top;
     t->low *= mean / is;
@@ -334,6 +335,12 @@ static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wa
     return ns > 0 ? cpu / ns : 0;
 }
 
+/* Time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
+static double dlpi_sim_slowest(const dlp_stage_stats *g, double mean) {
+    const double p50 = (double)g->p50_ns, p99 = (double)g->p99_ns, longest = (double)g->max_ns;
+    return mean - p50 > 0.05 * (p99 - p50) && longest > 2 * p99 ? longest : p99;
+}
+
 /* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
    work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
@@ -349,7 +356,7 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
         to->cpu = 1;
     }
     dlpi_sim_times_of(&to->times, mean * scale, (double)g->p50_ns * scale,
-                      (double)g->p95_ns * scale, (double)g->p99_ns * scale);
+                      (double)g->p95_ns * scale, dlpi_sim_slowest(g, mean) * scale);
 }
 
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {

@@ -6,24 +6,47 @@
 /* The formatter would take each row apart. */
 /* clang-format off */
 
-/* Groups of sentences. One of the first eight says what limits, and what to change. The groups from
+/* Groups of sentences. One of the first ten says what limits, and what to change. The groups from
    LONGEST on are told in this order. */
 enum {
-    DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
-    DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST, DLPI_OF_INPUTS,
-    DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES,
-    DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
+    DLPI_OF_OUT, DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
+    DLPI_OF_CORES, DLPI_OF_TURNS, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST,
+    DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
+    DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
+    DLPI_OF_NOTE, DLPI_OF_REST
 };
+
+/* A larger cache, of up to eight times the bytes, would keep all that the stage fetches. */
+#define DLPI_SMALL_CACHE \
+    (g->kind == DLP_STAGE_FETCH && s->cache_hits > 0 && s->cache_capacity < s->cache_all_bytes && \
+     s->cache_all_bytes / 8 <= s->cache_capacity)
+#define DLPI_BETTER_CACHE \
+    "Better: cache.bytes = {cache_all_bytes}, if there is memory: later epochs then fetch " \
+    "nothing; {misses} % of the lookups miss now.\n"
 
 /* Rows: a group, a condition, what is said if it holds. Rows are tried in order. A row that begins
    with a capital begins a sentence. Another row goes on with an open sentence; a line end closes
    it. Where rows begin alike ("Change: "), the first that holds is said. {name} is a number or a
    word of the lists below. */
 #define DLPI_SENTENCES(X) \
-    X(PRODUCERS, true, "Limit: no producer lives, and {ended} of {writers} streams have ended.\n") \
+    X(OUT, g->items == 0, "Limit: out '{name}' has taken no batch, and the pipe waits for it " \
+      "(DLP_FULL_WAIT).\n") \
+    X(OUT, true, "Limit: out '{name}' has taken {taken} of {batches} batches and holds {holds}; " \
+      "the pipe waits for it (DLP_FULL_WAIT).\n") \
+    X(OUT, true, "Change: take and release its batches faster, or close it (dlp_out_close). With " \
+      "full = DLP_FULL_KEEP_NEWEST it misses batches, and the pipe never waits.\n") \
+    X(PRODUCERS, r->alone == 0, "Limit: the producers: '{name}' waits for them {starved} % of " \
+      "the time") \
+    X(PRODUCERS, r->attached > 0, "; each of the {attached} takes about {each} for an item") \
+    X(PRODUCERS, r->alone == 0, ".\n") \
+    X(PRODUCERS, r->alone == 0 && v->rate_plus_one > 1.02 * v->rate, "Change: make the producers " \
+      "faster, or add some; one more should give about {rate_more} items/s.\n") \
+    X(PRODUCERS, r->alone == 0, "Change: make the producers faster, or add some.\n") \
+    X(PRODUCERS, r->alone != 0, "Limit: no producer lives, and {ended} of {writers} streams " \
+      "have ended.\n") \
     X(PRODUCERS, r->last > 0, "Change: start producer {last} again with the same number. It is " \
       "gone and did not end its stream.\n") \
-    X(PRODUCERS, true, "Change: start the missing producers, or set writers.\n") \
+    X(PRODUCERS, r->alone != 0, "Change: start the missing producers, or set writers.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
@@ -34,6 +57,7 @@ enum {
     X(INLINE, last, " that worker.\n") \
     X(INLINE, true, " {next}.\n") \
     X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
+    X(INLINE, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
     X(MANY, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
       "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
       "of the time.\n") \
@@ -42,6 +66,7 @@ enum {
       "items.\n") \
     X(MANY, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
       "few items for {in_flight} requests. Or the source refuses more requests.\n") \
+    X(MANY, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
     X(WORKERS, true, "Limit: stage '{name}': its {workers} worker{are} {util} % busy, and the " \
       "consumer waits {wait} % of the time.\n") \
     X(WORKERS, dlpi_stage_slow(g) != NULL, "Change: it has one thread: {slow}.\n") \
@@ -57,11 +82,15 @@ enum {
     X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
+    X(WORKERS, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
     X(WORKERS, dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, \
-      "Better: {many} in '{name}', for a loader with " \
-      "fetcher = DLP_FETCH_THREADS. Its workers compute {cpu} % of their time and wait for the " \
-      "rest. That gives up to 16 times as many items/s if the source can serve them and " \
-      "prefetch_factor has as many items.\n") \
+      "Better: {many} in '{name}'") \
+    X(WORKERS, g->in_flight == 0, ", for a loader with fetcher = DLP_FETCH_THREADS") \
+    X(WORKERS, true, ". Its workers compute {cpu} % of their time and wait for the rest.") \
+    X(WORKERS, x->f.many > 0, " That should give about {sixteen} items/s if the source can serve " \
+      "them.\n") \
+    X(WORKERS, true, " That gives up to 16 times as many items/s if the source can serve them " \
+      "and prefetch_factor has as many items.\n") \
     X(CONSUMER, l->wait < 0.01, "Limit: the training step. It hardly ever waited for data.\n") \
     X(CONSUMER, true, "Limit: the consumer: it waits for batches only {wait} % of the time.\n") \
     X(CONSUMER, true, "Change: nothing in the pipe; steps take {step}") \
@@ -73,6 +102,11 @@ enum {
     X(CORES, l->busiest >= 0, "Change: make '{name}' cheaper, or use more cores") \
     X(CORES, taken, ": others have these, or the CPU quota is used up") \
     X(CORES, true, ".\n") \
+    X(TURNS, true, "Limit: worker {slowest} of '{name}': its items take {slowest_ns}, those " \
+      "of the other workers {others_ns}; these wait for it, since batches go to the workers in " \
+      "turn.\n") \
+    X(TURNS, true, "Change: let any worker take the next items: the economic topology, or " \
+      "queue.deal = DLP_DEAL_RUNS. Or find out what makes this worker slow.\n") \
     X(PREFETCH, true, "Limit: prefetch_factor = {prefetch_factor}: the consumer waits {wait} % " \
       "of the time while the workers of '{name}' are only {busy} % busy.\n") \
     X(PREFETCH, chunks, "Change: raise cpu_buffers, and so prefetch_factor, for instance to " \
@@ -92,8 +126,16 @@ enum {
     X(SKEW, true, "): slow") \
     X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
     X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
-    X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = " \
-      "1.\n") \
+    X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = 1") \
+    X(SKEW, x->f.loose > 0, ", which should give about {loose} items/s") \
+    X(SKEW, true, ".\n") \
+    X(SLOW, dlpi_stage_lags(g) && !(v->limiting_stage == DLPI_LIMIT_PREFETCH && \
+      dlpi_stage_turns(g) && i == l->busiest), \
+      "Slow: worker {slowest} of '{name}': its items take {slowest_ns}, " \
+      "those of the other workers {others_ns}") \
+    X(SLOW, dlpi_stage_turns(g), \
+      "; these wait for it, since batches go to the workers in turn.\n") \
+    X(SLOW, true, "; it has made {slowest_items} of {made_items}.\n") \
     X(LONGEST, hangs, "Longest: worker {worker} of '{name}' (thread {tid} of process {pid}) has " \
       "been at {unit} {current_index} for {age}; p99 is") \
     X(LONGEST, g->p99_ns > 0, " {p99}.\n") \
@@ -182,7 +224,7 @@ enum {
     X(c, cpu_free) X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) \
     X(c, device_copying) X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) \
     X(g, workers_min) X(g, workers_max) X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) \
-    X(k, from) X(k, to)
+    X(k, from) X(k, to) X(r, attached) X(g, slowest) X(g, slowest_items)
 
 /* Other numbers: a name, a form (dlpi_num_FORM), a value. */
 #define DLPI_NUMBERS(X) \
@@ -222,7 +264,13 @@ enum {
     X(seam_bytes, bytes, (double)c->seam_bytes) \
     X(border, span, (double)s->epoch_wait_ns / (double)s->epoch_borders) \
     X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
-    X(plan, bytes, (double)s->plan_bytes)
+    X(plan, bytes, (double)s->plan_bytes) \
+    X(taken, int, (int64_t)g->items) X(made_items, int, (int64_t)g->items) \
+    X(holds, int, (int64_t)g->ready) X(slowest_ns, span, g->slowest_ns) \
+    X(others_ns, span, g->others_ns) X(loose, of, x->f.loose) X(sixteen, of, x->f.many) \
+    X(starved, percent, (double)g->starved_ns / l->ns) \
+    X(each, span, (double)r->attached * l->ns / (double)g->items) \
+    X(misses, percent, dlpi_part_of(s->cache_misses, s->cache_hits + s->cache_misses))
 
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \

@@ -31,17 +31,14 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-/* Add up the histograms of n workers. Returns how many times they have. */
-static uint64_t dlpi_hist_sum(const dlpi_seen *s, uint32_t first, int workers, uint64_t *hist) {
+/* Add a worker's histogram. Returns how many times it has. */
+static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *hist) {
+    const dlpi_worker_block *b = dlpi_seen_block(s, worker);
     uint64_t n = 0;
-    memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < workers; k++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, first + (uint32_t)k);
-        for (uint32_t i = 0; i < DLPI_HIST; i++) {
-            uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
-            hist[i] += c;
-            n += c;
-        }
+    for (uint32_t i = 0; i < DLPI_HIST; i++) {
+        uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
+        hist[i] += c;
+        n += c;
     }
     return n;
 }
@@ -51,6 +48,26 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
         if ((seen += hist[i]) >= want) return dlpi_hist_value(i);
     return 0;
+}
+
+/* Percentiles of a stage, and its slowest worker beside all others. */
+static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
+    const uint32_t first = (uint32_t)st->first_worker, workers = (uint32_t)st->n_workers;
+    uint64_t all[DLPI_HIST] = {0}, n = 0;
+    for (uint32_t k = 0; k < workers; k++) n += dlpi_hist_add(s, first + k, all);
+    out->p50_ns = dlpi_percentile(all, n, 50);
+    out->p95_ns = dlpi_percentile(all, n, 95);
+    out->p99_ns = dlpi_percentile(all, n, 99);
+    for (uint32_t k = 0; k < workers && workers > 1; k++) {
+        uint64_t one[DLPI_HIST] = {0}, timed = dlpi_hist_add(s, first + k, one), ns;
+        if (timed < 8 || (ns = dlpi_percentile(one, timed, 10)) <= out->slowest_ns) continue;
+        for (uint32_t i = 0; i < DLPI_HIST; i++) /* it may have grown since it was added */
+            one[i] = all[i] > one[i] ? all[i] - one[i] : 0;
+        out->slowest = (int32_t)k;
+        out->slowest_ns = ns;
+        out->slowest_items = DLPI_LOAD_RLX(&dlpi_seen_block(s, first + k)->items); /* statistics */
+        out->others_ns = dlpi_percentile(one, n > timed ? n - timed : 0, 50);
+    }
 }
 
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
@@ -67,7 +84,6 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
 
 /* out: with the figures of its kind. */
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n;
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
     if (st->work < 0) return;
@@ -82,10 +98,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
-    n = dlpi_hist_sum(s, (uint32_t)st->first_worker, st->n_workers, hist);
-    out->p50_ns = dlpi_percentile(hist, n, 50);
-    out->p95_ns = dlpi_percentile(hist, n, 95);
-    out->p99_ns = dlpi_percentile(hist, n, 99);
+    dlpi_stage_times(s, st, out);
 }
 
 /* Batches complete and not delivered; what waits before each stage, and in each link. */
@@ -145,7 +158,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    uint64_t hist[DLPI_HIST], n;
+    uint64_t hist[DLPI_HIST] = {0}, n;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
     out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
@@ -160,7 +173,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
     out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    n = dlpi_hist_sum(s, s->n_workers, 1, hist);
+    n = dlpi_hist_add(s, s->n_workers, hist);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;

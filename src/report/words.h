@@ -46,9 +46,9 @@ static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g)
 
 /* What the reader of a push says of those who write; zeros in another stage. */
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
-    dlpi_reader_words words = {0, 0, 0, 0};
-    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof words);
-    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof words); /* needs: parts */
+    dlpi_reader_words words = {0, 0, 0, 0, g->producers};
+    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof g->own);
+    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof g->own); /* needs: parts */
     return words;
 }
 
@@ -56,6 +56,17 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
     return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
            !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
+}
+
+/* True if one worker of several takes far longer for each item than the others. */
+static bool dlpi_stage_lags(const dlp_stage_stats *g) {
+    return g->others_ns > 0 && g->slowest_ns / 3 >= g->others_ns;
+}
+
+/* True if that worker makes as many items as the others all the same: batches go to the workers in
+   turn, and the others wait for it. */
+static bool dlpi_stage_turns(const dlp_stage_stats *g) {
+    return dlpi_stage_lags(g) && (double)g->slowest_items * g->workers > 0.7 * (double)g->items;
 }
 
 /* True if one item took far longer than others. */

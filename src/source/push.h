@@ -269,9 +269,11 @@ static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) 
 static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
+    dlpi_reader_words *words = dlpi_area_if(w->p, DLPI_OWN(w->st->id, DLPI_READER_WORDS));
+    const uint32_t attached = dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers);
     now = dlpi_now_ns();
-    dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
-                     &s->rx.spin_ns, &s->rx.yields);
+    dlpi_push_waited(now - began, attached, &s->rx.spin_ns, &s->rx.yields);
+    if (words != NULL) DLPI_STORE_RLX(&words->attached, (uint64_t)attached); /* for people */
     dlpi_clock_waited(w, began, now);
     return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w, true)
                 : dlpi_push_look_around(s, w, false);

@@ -31,6 +31,7 @@ typedef struct dlpi_tokens {
     uint64_t row_bytes;    /* of a window as it is delivered */
     uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
     uint32_t users;        /* U4 */
+    uint32_t multiple;     /* items of each shard are one of it */
     uint32_t cold;         /* above 0: data are not all in memory */
     uint64_t *first;       /* [n_shards + 1] */
     dlpi_mapped *files;    /* [n_shards] */
@@ -223,7 +224,7 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
 static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
-    s->items = windows / t->info.windows;
+    s->items = windows / t->info.windows / t->multiple * t->multiple;
     s->left_out = s->tokens;
     if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
@@ -267,6 +268,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
                   {"insist", "0 or 1"},
+                  {"multiple", "0 to 2^20"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -280,6 +282,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
                        d->insist != 0 && d->insist != 1,
+                       d->multiple > 1u << 20,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -304,11 +307,13 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
+    t->multiple = d->multiple ? d->multiple : 1;
     t->info.length = d->length;
     t->info.stride = d->stride ? d->stride : d->length;
     t->info.windows = d->windows ? d->windows : 1;
     t->info.id = dlp_hash(UINT64_C(0x736e656b6f74), t->info.length, t->info.stride,
                           t->info.windows); /* "tokens" */
+    if (t->multiple > 1) t->info.id = dlp_hash(t->info.id, t->multiple, 1, 0);
     t->files = calloc((size_t)n, sizeof *t->files);
     t->shards = calloc((size_t)n, sizeof *t->shards);
     t->first = calloc((size_t)n + 1, sizeof *t->first);
@@ -523,9 +528,10 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         rc = dlpi_tokens_shard_open(t, i, paths[i], err);
     if (rc == DLP_OK && t->first[n] == 0)
         rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not %s of %" PRIu64
                             " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+                            t->info.tokens, n, t->multiple > 1 ? "'multiple' items" : "one item",
+                            t->info.windows, t->info.length + 1);
     if (rc != DLP_OK) {
         dlpi_tokens_free(t);
         return rc;

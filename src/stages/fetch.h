@@ -59,7 +59,7 @@ static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_reader_live(p, st->dataset);
+    dlpi_reader_live(p, st, st->dataset);
     dlpi_fetch_live(p, st);
 }
 

@@ -195,7 +195,7 @@ static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_credit_publish(&c->mine->present, c->present); /* H2: before there is a scheduler */
 }
 
-/* By observers: what the out may hold, holds, missed, and its policy. */
+/* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
 static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
@@ -210,9 +210,12 @@ static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) 
     if (!dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, missed)), 8,
                       &to[DLP_OUT_MISSED]) ||
         !dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, behind)), 4,
-                      &policy))
+                      &policy) ||
+        !dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, cursor)), 8,
+                      &s->figures.stages[stage].items))
         return false;
     to[DLP_OUT_FULL] = policy;
+    s->figures.stages[stage].unit_is_batch = 1;
     s->figures.stages[stage].ready = to[DLP_OUT_HELD]; /* the depth of its link */
     return true;
 }

@@ -115,7 +115,7 @@ static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
-    dlpi_reader_live(p, &((const dlpi_expand *)p->source_stage->self)->input);
+    dlpi_reader_live(p, st, &((const dlpi_expand *)p->source_stage->self)->input);
 }
 
 static const dlpi_stage_ops dlpi_push_ops = {

@@ -302,6 +302,7 @@ static const field_row rows_[] = {
     VALUE(dlp_tokens_desc, length, 5),
     VALUE(dlp_tokens_desc, stride, 3),
     VALUE(dlp_tokens_desc, widen, 1),
+    VALUE(dlp_tokens_desc, multiple, 3),
 
     VALUE(dlp_arrays_desc, columns, NULL),
     VALUE(dlp_arrays_desc, n_columns, 2),

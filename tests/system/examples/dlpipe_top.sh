@@ -106,7 +106,8 @@ assert o['batches'] > 0 and o['items'] == 10 * o['batches'] and o['error'] == 0
 assert (o['items_per_s'] > 0) == moves and (o['batches_per_s'] > 0) == moves
 assert not moves or 0 <= o['wait_share'] <= 1
 assert 0 < o['interval_s'] < 60 and o['uptime_s'] > 0
-assert o['limit'].startswith('Limit: ')
+assert o['limit'].startswith('Limit: ') and o['change'].startswith('Change: ')
+assert o['better'] == '' or o['better'].startswith('Better: ')
 s = o['slots']
 assert s['all'] == 5 and s['held'] <= 1 and s['ready'] + s['open'] <= 4
 assert [g['kind'] for g in o['stages']] == ['sampler', 'repeat', 'fetch', 'map', 'batch']
@@ -133,7 +134,7 @@ assert all(k['restarts'] == 0 and (k['index'] is None or 0 <= k['index'] < 1000)
 END
     else # without python3: balanced, and the main words
         [ "$(tr -cd '{[' <"$1" | wc -c)" -ge 9 ] && grep -q "\"state\":\"$2\"" "$1" &&
-            grep -q '"limit":"Limit: ' "$1"
+            grep -q '"limit":"Limit: ' "$1" && grep -q '"change":"Change: ' "$1"
     fi
 }
 
@@ -160,6 +161,8 @@ for kind in threads processes; do
     timeout 60 $top --once $name >$dir/text || fail "stopped, as text: exit code $?"
     kill -CONT $owner $pids
     grep -q "^ $name  pid $owner  up .*  stopped" $dir/text || fail "text: $(head -1 $dir/text)"
+    grep -q '^Limit: ' $dir/text && grep -q '^Change: ' $dir/text ||
+        fail "text: no limit or change: $(cat $dir/text)"
     grep -q '^sampler > fetch  *claim  *1/1  \[[#.]*\] [0-4] of 4$' $dir/text &&
         grep -q '^fetch   *1 ' $dir/text && grep -q '^my?c map.-1 ' $dir/text ||
         fail "text: $(cat $dir/text)"
@@ -275,6 +278,10 @@ $top >/dev/null 2>&1
 [ $? -eq 2 ] || fail 'no arguments: exit code is not 2'
 $top --once 999999999 >/dev/null 2>$dir/said
 [ $? -eq 1 ] && grep -q 'No such process' $dir/said || fail "no process: $(cat $dir/said)"
+
+$top --once nosuch$$ >/dev/null 2>$dir/said
+[ $? -eq 1 ] && grep -q 'no pipe of that name' $dir/said && grep -q -- '--list' $dir/said ||
+    fail "no such name: $(cat $dir/said)"
 
 [ $wrong -eq 0 ] || exit 1
 [ -z "$lack" ] || skip "in part: $lack"

@@ -5,14 +5,14 @@
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
 # reads what is a table only, tar finds the samples of its shards, positions gives any ranks
-# the same rows, pack packs each token, join has the rows of all its datasets, and graph the same
-# rows of each table whatever its workers.
+# the same rows, pack packs each token, join has the rows of all its datasets, graph the same
+# rows of each table whatever its workers, and evaluate sees each validation item in each epoch.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
 for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar pack join graph; do
+    epochs table tar pack join graph evaluate; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
@@ -37,6 +37,18 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# evaluate: the same numbers for any number of workers; each epoch has all items of the validation,
+# and training stops early, three epochs after the best one, or after as many as it is told.
+for workers in 0 3; do
+    timeout 60 $dir/evaluate -w $workers >$dir/said.$workers || fail "evaluate -w $workers: code $?"
+done
+cmp -s $dir/said.0 $dir/said.3 || fail "evaluate: other numbers: $(cat $dir/said.0 $dir/said.3)"
+awk '/^epoch/ { n++; if ($0 !~ /of 250 items$/) wrong = 1 }
+    /^stopped early/ { stopped = 1; if ($5 + 0 != n - 1 || $5 - $9 != 3) wrong = 1 }
+    END { exit wrong || !stopped || n > 50 }' $dir/said.0 || fail "evaluate: $(cat $dir/said.0)"
+timeout 60 $dir/evaluate -e 2 >$dir/said && grep -q '^done after epoch 1, ' $dir/said &&
+    [ "$(grep -c '^epoch' $dir/said)" -eq 2 ] || fail "evaluate -e 2: $(cat $dir/said)"
 
 # actors: one is killed, and what the learner gets is enough to find the way.
 timeout 60 $dir/actors 3 300 >$dir/said || fail "actors: exit code $?: $(cat $dir/said)"

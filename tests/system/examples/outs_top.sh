@@ -12,7 +12,7 @@ trap clean EXIT
 
 [ -d /dev/shm ] && [ -d /proc/self/fd ] || { echo 'no /dev/shm or /proc'; exit 78; }
 
-# One out holds two batches for ever, one is never found.
+# One out holds two batches for ever, one is never found. With an argument the pipe waits for it.
 cat >$dir/owner.c <<'END'
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
@@ -26,7 +26,7 @@ static int fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const dlp_field x = {.name = "x", .dtype = DLP_U32};
     const dlp_node nodes[] = {
         {.name = "items", .verb = DLP_LIST, .list = {.n_items = 1000}},
@@ -37,11 +37,12 @@ int main(void) {
         {.name = "log", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT,
          .queue = {.capacity = 3, .full = DLP_FULL_KEEP_NEWEST}},
         {.name = "view", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT,
-         .queue = {.capacity = 2, .full = DLP_FULL_DROP_NEW}}};
+         .queue = {.capacity = 2, .full = argc > 1 ? DLP_FULL_WAIT : DLP_FULL_DROP_NEW}}};
     const dlp_pipe_desc desc = {.epochs = DLP_FOREVER};
     dlp_pipe *p;
     dlp_batch *b;
     dlp_out *log;
+    (void)argv;
     if (dlp_pipe_open(&p, DLP_NODES(nodes), &desc, NULL) != DLP_OK) return 1;
     if (dlp_out_find(p, "log", &log) != DLP_OK) return 1;
     if (dlp_out_next(log, &b, 10000) != DLP_OK || dlp_out_next(log, &b, 10000) != DLP_OK) return 1;
@@ -69,6 +70,20 @@ $dir/top --once --interval 20 $owner >$dir/text
 grep -q '^out    \[##*.*\] log: # [23] held of 3  missed [0-9]*  goes on with the newest' \
     $dir/text && grep -q '^out  .* view: # 0 held of 2  missed 0  keeps the oldest' $dir/text ||
     fail "outs as text: $(cat $dir/text)"
+kill -9 $owner
+wait $owner 2>/dev/null
+owner=''
+$dir/owner wait &
+owner=$!
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    $dir/top --once --interval 200 $owner >$dir/text 2>/dev/null
+    grep -q "^Limit: out 'view' has taken no batch" $dir/text && break
+    sleep 0.2
+done
+grep -q "^Limit: out 'view' has taken no batch, and the pipe waits for it" $dir/text &&
+    grep -q '^Change: take and release' $dir/text &&
+    grep -q '^slots  \[oo*\.*\] # 0 held  o [1-9] outs' $dir/text ||
+    fail "an out that stops the pipe: $(cat $dir/text)"
 kill -9 $owner
 wait $owner 2>/dev/null
 owner=''

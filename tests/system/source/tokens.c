@@ -207,6 +207,47 @@ static void tokens__counts__windows_do_not_cross_shards(void) {
     CHECK(dlp_source_close(t) == DLP_OK);
 }
 
+/* With the global batch's size as multiple no batch has items of two shards, on any rank. */
+static void tokens__multiple__the_rest_of_each_shard_is_left_out(void) {
+    static const uint64_t items[SHARDS] = {8, 0, 24, 0, 12};
+    dlp_tokens_desc d = {.paths = shard_paths, .n_paths = SHARDS, .length = 100};
+    const dlp_tokens_info *info;
+    dlp_source *plain, *t;
+    make_shards(1024, 0);
+    plain = must_open(&d);
+    d.multiple = 1;
+    t = must_open(&d);
+    CHECK(dlp_tokens_describe(t)->id == dlp_tokens_describe(plain)->id);
+    CHECK(dlp_source_close(t) == DLP_OK);
+    d.multiple = 4; /* of 9, 0, 24, 0 and 12 */
+    t = must_open(&d);
+    info = dlp_tokens_describe(t);
+    CHECK(info->n_items == 44 && info->left_out == 99 + 100 + 99 + 17 + 33);
+    for (int s = 0; s < SHARDS; s++)
+        CHECK(info->shards[s].items == items[s] && info->shards[s].first_item % 4 == 0);
+    CHECK(info->id != dlp_tokens_describe(plain)->id);
+    CHECK(dlp_source_close(t) == DLP_OK && dlp_source_close(plain) == DLP_OK);
+    for (uint32_t rank = 0; rank < 2; rank++) { /* the tokens of each batch lie in one shard */
+        dlp_loader_desc l = {.batch_size = 4, .sampler = {.rank = rank, .world_size = 2}};
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        t = must_open(&d);
+        l.source = t;
+        info = dlp_tokens_describe(t);
+        CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
+        for (uint64_t n = 0; n < 11; n++) {
+            int shard = 0;
+            CHECK(dlp_pipe_next(p, &b) == DLP_OK && b->count == 2);
+            while (4 * n >= info->shards[shard].first_item + info->shards[shard].items) shard++;
+            for (int i = 0; i < 2; i++)
+                CHECK(b->index[i] - info->shards[shard].first_item < info->shards[shard].items);
+            dlp_pipe_release(p, b);
+        }
+        CHECK(dlp_pipe_next(p, &b) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(t) == DLP_OK);
+    }
+}
+
 static void tokens__pattern__in_the_order_of_bytes(void) {
     static const char *const names[] = {"g_B.bin", "g__.bin", "g_a.bin", "g_\xc3\xa4.bin"};
     const uint16_t tokens[16] = {0};
@@ -452,6 +493,8 @@ static void tokens__descs_out_of_range__name_their_field(void) {
     WRONG("widen", d.widen = 2);
     WRONG("reads", d.reads = -1);
     WRONG("insist", d.insist = 2);
+    WRONG("multiple", d.multiple = (1 << 20) + 1);
+    WRONG("not 'multiple' items of 1 windows", d.multiple = 1000);
     WRONG("read_ahead", d.read_ahead = -2);
     WRONG("4751 tokens in 5 shards: not one item of 1 windows of 2501", d.length = 2500);
     WRONG("not one item of 1048576 windows", d.windows = 1 << 20);
@@ -740,6 +783,7 @@ int main(void) {
     rig_begin("tokens");
     tokens__every_format__is_the_plain_loop();
     tokens__counts__windows_do_not_cross_shards();
+    tokens__multiple__the_rest_of_each_shard_is_left_out();
     tokens__pattern__in_the_order_of_bytes();
     tokens__files_of_another_kind__are_refused();
     tokens__magic_of_another_format__is_refused();
