@@ -19,7 +19,7 @@ endif
 CFLAGS ?= $(O)
 LIBS := -lpthread -lm -ldl
 
-PRODUCTS := dlpipe dlpipe_shm dlpipe_s3
+PRODUCTS := dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats
 HEADERS := $(addsuffix .h,$(PRODUCTS))
 COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
 # unit/ and system/ are laid out as src/ is.
@@ -75,11 +75,11 @@ help:
 	@echo 'make check          a part of it that takes about a minute'
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
-	@echo 'make headers        make dlpipe.h, dlpipe_shm.h and dlpipe_s3.h out of src/'
-	@echo 'make without KIND=x the three without it ("x y": two), in build/without; ALL=1: tests'
+	@echo 'make headers        make dlpipe.h and the headers beside it out of src/'
+	@echo 'make without KIND=x the headers without it ("x y": two), in build/without; ALL=1: tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
-	@echo 'make lib            build/so/libdlpipe.so, all three in it; TLS=1: with OpenSSL'
+	@echo 'make lib            build/so/libdlpipe.so, all headers in it; TLS=1: with OpenSSL'
 	@echo 'make install        it, the headers and dlpipe.pc: PREFIX=/usr/local DESTDIR= LIBDIR='
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'

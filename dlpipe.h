@@ -1854,7 +1854,10 @@ typedef struct dlp_fetch_desc {
    objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
    and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
    copy of the struct and change fetcher and in_flight of the copy. DLP_FETCH_SEQUENTIAL with
-   in_flight 0 takes one item at a time, also inline. */
+   in_flight 0 takes one item at a time, also inline.
+   A program may make a source of its own: it sets fetch.dataset (with fetch and user), id and
+   close; the other fields are 0 or as in dlp_fetch_desc. Items of files can be left to >>files: a
+   copy of such a source, with another close, is a source (dlpipe_formats.h has two of these). */
 typedef struct dlp_source {
     dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
     uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
@@ -3533,7 +3536,8 @@ enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
-    int32_t fd;       /* not -1: read this open file and leave it open; no path then */
+    int32_t fd;       /* not -1: read this open file and leave it open. Errors name it by path,
+                         if path is set */
     uint64_t offset;  /* bytes from the file's beginning to the item's */
     uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
                          be a block device */
@@ -26660,7 +26664,7 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
 /* How messages call the file: the end of a long path says more than its beginning. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
-    if (q->at.fd >= 0) {
+    if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
         snprintf(buf, size, "file descriptor %d", q->at.fd);
         return buf;
     }
