@@ -1,14 +1,16 @@
 /* dlpipe_formats.h - v0.1.0 - file formats for dlpipe.h - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   Sources of items in files that many programs have: lines of text (JSONL, CSV).
+   Sources of items in files that many programs have: lines of text (JSONL, CSV), and samples of tar
+   shards (WebDataset).
 
    >>formats-use            DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
           #include "dlpipe_formats.h"
-   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open.
+   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open,
+      dlp_tar_open. Shards that are loaded whole: dlp_tar_load, dlp_tar_expand.
    3  Close the pipe, then the source: dlp_source_close.
 
    >>contents               search for the anchor
@@ -17,8 +19,10 @@
    >>formats-own            A FORMAT OF YOUR OWN
    >>formats-limits         LIMITS AND CAVEATS
    >>lines                  LINES OF TEXT FILES: JSONL, CSV
+   >>tar                    TAR SHARDS, WEBDATASET
    The implementation:
    >>formats-impl-platform >>formats-impl-index >>formats-impl-indexed >>formats-impl-lines
+   >>formats-impl-tar >>formats-impl-tar-source
 
    >>formats-index          INDEX FILES
    To read items in any order, a source must know where each item lies. It finds the items when it
@@ -34,9 +38,9 @@
    files. Several processes may open the same files at once. Each writes a file of its own (its name
    ends in .new), and renames it. A process that is killed meanwhile leaves that file.
 
-   An index that is not that of the file is an error of each item that it puts in a wrong place. The
-   message names the data file; remove its index. So a file that has changed and has the same length
-   and time does no harm that is not seen. If the index file is cut while it is mapped, the process
+   An item whose place in the index is wrong is an error, which names the data file; remove its
+   index then. Lines compare the bytes before and at their ends; samples of tar shards compare the
+   sums of headers, and the keys. If the index file is cut while it is mapped, the process
    ends by SIGBUS. dlpipe itself never cuts one.
 
    >>formats-own            A FORMAT OF YOUR OWN
@@ -47,7 +51,12 @@
 
    >>formats-limits         LIMITS AND CAVEATS
    * A source has a descriptor open for each file: see ulimit -n.
-   * Compressed files have no random access.
+   * Compressed files have no random access. A shard that is compressed can be loaded whole, by a
+     load that unpacks it (examples/webdataset.c).
+   * Samples of a tar shard whose members do not follow each other are several samples. Links are
+     left out: make shards with --hard-dereference and --dereference.
+   * A file that holds several archives, one behind the other, ends for dlpipe with the first one.
+   * A made-up index can leave out the last members of a sample, if their fields are optional.
    * dlpipe_formats.h is compiled in the same file as dlpipe.h's implementation, or after it.
 */
 
@@ -130,6 +139,128 @@ DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_erro
 /* Tell what was found. The text is the source's, until close. Returns NULL if this is another
    source. Any thread; does not wait. */
 DLPDEF const dlp_lines_info *dlp_lines_describe(const dlp_source *lines);
+
+/* ---------------------------------------------------------------------------------------------
+   >>tar        TAR SHARDS, WEBDATASET (examples/webdataset.c)
+   Members that follow each other and have one key are one item, a sample. The key is the name up to
+   the first dot behind the last slash. What follows this dot is the extension. It says which field
+   a member is:
+
+     train/000017.jpg  train/000017.cls  train/000018.jpg ...     key train/000017: "jpg", "cls"
+
+     static const dlp_field fields[] = {  // of "jpg" and "cls"
+         {.name = "jpg", .dtype = DLP_U8, .ndim = 1, .shape = {1 << 20}, .ragged = 1},  // bytes
+         {.name = "cls", .dtype = DLP_U8, .ndim = 1, .shape = {8}, .ragged = 1}};
+     dlp_tar_desc tar = {.paths = shards, .n_paths = n, .fields = fields, .n_fields = 2};
+     dlp_tar_open(&source, &tar, &err);
+     desc.source = source;  // of a loader; or of a fetch node
+
+   At random   dlp_tar_open finds the samples of all shards, and keeps their places in an index file
+               of each shard (>>formats-index). A shuffle is over all samples of all shards.
+               Workers read in_flight samples at once, as >>files reads files.
+   Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
+               Shards are loaded whole, from files, S3 or a gzip stream. Nobody knows how many
+               samples they have.
+   Expanded    dlp_tar_expand is the callback of an expander (>>expand) whose input is a shard.
+
+   Known are the formats ustar, pax and GNU, with long names and large sizes. Members that are no
+   regular files are left out, and so are names without a dot, or with a dot in front. Sparse files
+   are refused. A shard must end with a block of zeros: without it, it was cut. */
+
+/* A member of a sample. Valid during the call only. */
+typedef struct dlp_tar_member {
+    const char *extension; /* "jpg", "seg.png" */
+    const void *data;
+    uint64_t bytes;
+} dlp_tar_member;
+
+/* A sample. Valid during the call only. */
+typedef struct dlp_tar_sample {
+    const char *key; /* "train/000017" */
+    const dlp_tar_member *members;
+    uint32_t n_members; /* 1..256 */
+    uint32_t pad;
+} dlp_tar_sample;
+
+typedef struct dlp_tar_desc {
+    const char *path;         /* a shard, or */
+    const char *const *paths; /* [n_paths] shards, whose samples follow each other; copied. For load
+                                 and expand: names of shards in errors, by the index of the part or
+                                 input; may be NULL */
+    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
+    const dlp_field *fields;  /* required; [n_fields] of a sample; borrowed until close */
+    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
+    int32_t optional;         /* 1: a ragged field whose member is not there has length 0. 0: the
+                                 item fails */
+    const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
+                                 between two: "jpg jpeg". Capital letters count as small ones. NULL:
+                                 the names of the fields. Borrowed until close */
+    /* Write the fields of an item out of a sample. Returns as fetch does; called by all workers at
+       once. NULL: a field is the bytes of its member. A ragged field takes whole rows, up to
+       shape[0]; a field of a fixed size takes exactly its bytes. */
+    int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
+    void *user; /* of all callbacks here; borrowed until close */
+    /* For dlp_tar_open alone. */
+    uint64_t max_bytes;  /* most bytes of a sample in its shard, headers included, 1..2^40; a longer
+                             one is DLP_ERR_LENGTH of its item. 0: those of the longest sample */
+    const char *index;   /* directory for index files; NULL: beside each shard; "": none */
+    int32_t threads;     /* that find samples, in several shards at once; 0: as many as CPUs, 16
+                             at most; 1..256 */
+    int32_t in_flight;   /* samples that a worker has in hand at once, as in dlp_files_desc */
+    int32_t use_threads; /* as in dlp_files_desc */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
+} dlp_tar_desc;
+
+typedef struct dlp_tar_info {
+    uint64_t n_items;      /* samples of all shards */
+    uint64_t longest;      /* bytes of the longest sample in its shard */
+    uint64_t found;        /* shards whose samples were found now; the others had an index */
+    uint64_t worker_bytes; /* that each worker allocates when it begins */
+    uint64_t id; /* a number that differs where the number of samples or bytes of a shard does: what
+                    states know this source by */
+    const char *warning; /* the first index file that could not be written, and why; NULL: none */
+} dlp_tar_info;
+
+/* Open all shards and find their samples, or take these from index files.
+   out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
+   shard and the byte. Returns DLP_OK, or:
+     DLP_ERR_ARG           a field; no samples
+     DLP_ERR_SYSTEM        a shard cannot be opened or read (errnum)
+     DLP_ERR_CORRUPT       it is no tar, was cut, or changed while its samples were found
+     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, a type nobody knows
+     DLP_ERR_MEMORY
+   Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a sample where no
+   index file can be mapped, and some 150 bytes a shard.
+   Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format"; the WebDataset convention. */
+DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err);
+
+/* Tell what was found. The text is the source's, until close. Returns NULL if this is another
+   source. Any thread; does not wait. */
+DLPDEF const dlp_tar_info *dlp_tar_describe(const dlp_source *tar);
+
+/* What dlp_tar_load and dlp_tar_fetch get as user. Borrowed until close. */
+typedef struct dlp_tar_parts {
+    const dlp_tar_desc *desc; /* required: fields, decode and so on */
+    dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar: that of
+                         dlp_part_files_load, of dlp_s3_source_wire_parts, or one that unpacks */
+    void *user;               /* of load */
+} dlp_tar_parts;
+
+/* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are
+   put, so max_part_bytes is 8 * (samples + 3) bytes more than the longest shard. Sets items.
+   parts: a dlp_tar_parts; part: as load gets it. Returns as load, or DLP_ERR_CALLBACK (no tar, or
+   cut), DLP_ERR_LENGTH (no room). In load only. */
+DLPDEF int dlp_tar_load(void *parts, dlp_part *part);
+
+/* Write a sample of a shard that dlp_tar_load has loaded. parts: the same. Returns as fetch. In
+   fetch only. */
+DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item);
+
+/* Make the samples of a shard, which is field 0 of the input: DLP_U8, ragged. desc: a dlp_tar_desc.
+   Returns as expand. In expand only. */
+DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x);
 
 #ifdef __cplusplus
 }
@@ -922,6 +1053,683 @@ DLPDEF const dlp_lines_info *dlp_lines_describe(const dlp_source *source) {
     return source != NULL && source->close == dlpi_lines_close
                ? &((const dlpi_lines *)(const void *)source)->info
                : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>formats-impl-tar       MEMBERS OF A TAR
+   The one place where bytes of a shard are believed. All sizes and places are compared with the
+   length of the shard before they are used. It reads from memory, or from a descriptor: headers
+   alone. */
+
+enum {
+    DLPI_TAR_BLOCK = 512,
+    DLPI_TAR_NAME = 4096,             /* bytes of a name, its end included */
+    DLPI_TAR_PAX = 64 << 10,          /* most bytes of a pax header */
+    DLPI_TAR_MEMBERS = 256,           /* of a sample */
+    DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME /* the key of a sample and its extensions */
+};
+
+typedef struct dlpi_tar {
+    const uint8_t *bytes; /* NULL: it is read from fd */
+    uint8_t *room;        /* [DLPI_TAR_PAX] for what is read */
+    uint64_t size;        /* bytes of the shard, or of a part of it */
+    int fd;
+    bool extent; /* a part: it ends with its last member */
+    /* Where the next header is; what is wrong, and at which byte. */
+    uint64_t at, wrong_at;
+    int code, errnum;
+    char why[160];
+} dlpi_tar;
+
+/* A member that is a regular file. */
+typedef struct dlpi_tar_entry {
+    uint64_t begins;      /* byte of the first header that is about it */
+    uint64_t data, bytes; /* first byte, number of bytes */
+    size_t key; /* bytes of name that are the key; the extension is behind the next byte */
+    char name[DLPI_TAR_NAME];
+} dlpi_tar_entry;
+
+/* A header, as far as it matters. */
+typedef struct dlpi_tar_head {
+    uint64_t size;
+    char type;
+    char name[DLPI_TAR_BLOCK];
+} dlpi_tar_head;
+
+/* Say what is wrong at a byte. Returns -1. */
+__attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code, uint64_t at,
+                                                                const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->why, sizeof t->why, format, args);
+    va_end(args);
+    t->code = code;
+    t->wrong_at = at;
+    return -1;
+}
+
+/* n bytes from byte `at` on, which stay until the next call. NULL: they are not there. */
+static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
+    int64_t got;
+    if (at > t->size || n > t->size - at) {
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s", what);
+        return NULL;
+    }
+    if (t->bytes != NULL) return t->bytes + at;
+    got = dlpi_formats_read(t->fd, at, n, t->room);
+    if (got == (int64_t)n) return t->room;
+    t->errnum = got < 0 ? errno : 0;
+    dlpi_tar_wrong(t, got < 0 ? DLP_ERR_SYSTEM : DLP_ERR_CORRUPT, at, "%s",
+                   got < 0 ? strerror(t->errnum) : "it was cut while it was read");
+    return NULL;
+}
+
+/* ---- a header ---- */
+
+/* A number in octal digits, with blanks before and a blank or 0 behind; or, if the first bit is
+   set, in base 256. Returns false if it is none. */
+static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
+    uint64_t value = 0;
+    int i = 0;
+    if (text[0] == 0x80) {
+        for (i = 1; i < n; i++) {
+            if (value >> 55 != 0) return false;
+            value = value << 8 | text[i];
+        }
+        *to = value;
+        return true;
+    }
+    while (i < n && text[i] == ' ') i++;
+    for (; i < n && text[i] >= '0' && text[i] <= '7'; i++) value = value * 8 + (text[i] - '0');
+    *to = value;
+    return i == n || text[i] == 0 || text[i] == ' ';
+}
+
+/* Is the sum of the header right? Old programs took its bytes as signed. */
+static bool dlpi_tar_sum(const uint8_t *h) {
+    uint64_t sum = 0, want;
+    int64_t with_sign = 0;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) {
+        uint8_t byte = i >= 148 && i < 156 ? ' ' : h[i];
+        sum += byte;
+        with_sign += (int8_t)byte;
+    }
+    return dlpi_tar_number(h + 148, 8, &want) && (want == sum || (int64_t)want == with_sign);
+}
+
+static const char *dlpi_tar_other(const uint8_t *h) {
+    if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
+    if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
+    if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";
+    return "is no tar: the sum of its first header is wrong";
+}
+
+/* Read a header. Returns 1; 0: the end of the shard; -1. */
+static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
+    static const uint8_t zeros[DLPI_TAR_BLOCK];
+    const uint8_t *h;
+    size_t n = 0;
+    if (t->extent && t->at == t->size) return 0;
+    h = dlpi_tar_bytes(t, t->at, DLPI_TAR_BLOCK,
+                       t->at == t->size ? "no block of zeros" : "a header");
+    if (h == NULL) return -1;
+    if (memcmp(h, zeros, sizeof zeros) == 0 && !t->extent) return 0;
+    if (!dlpi_tar_sum(h))
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "%s",
+                              t->at == 0 && !t->extent ? dlpi_tar_other(h)
+                                                       : "the sum of this header is wrong");
+    to->type = (char)h[156];
+    if (!dlpi_tar_number(h + 124, 12, &to->size))
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the size in this header is no number");
+    if (memcmp(h + 257,
+               "ustar\0"
+               "00",
+               8) == 0 &&
+        h[345] != 0) { /* a prefix; not of GNU's */
+        n = strnlen((const char *)h + 345, 155);
+        memcpy(to->name, h + 345, n);
+        to->name[n++] = '/';
+    }
+    memcpy(to->name + n, h, 100);
+    to->name[n + 100] = 0;
+    return 1;
+}
+
+/* Go behind the data of a member. Returns false if the shard has not as many bytes. */
+static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
+    const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
+    if (size > rest) {
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size,
+                       "it was cut: %.60s has %" PRIu64 " bytes, %" PRIu64 " are there", name, size,
+                       rest);
+        return false;
+    }
+    size += (DLPI_TAR_BLOCK - size % DLPI_TAR_BLOCK) % DLPI_TAR_BLOCK;
+    t->at = data + size; /* at most a block behind the end, which the next header finds */
+    return true;
+}
+
+/* ---- what pax and GNU headers say of the next member ---- */
+
+typedef struct dlpi_tar_next {
+    bool name, size; /* they are said */
+    uint64_t bytes;
+} dlpi_tar_next;
+
+static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
+    return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the pax header here: %s", what);
+}
+
+/* Take a name. Returns 0 or -1. */
+static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
+                              const uint8_t *text, uint64_t n) {
+    if (n == 0 || n >= DLPI_TAR_NAME || memchr(text, 0, (size_t)n) != NULL)
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at,
+                              "a name here has no byte, a 0, or more "
+                              "than %d bytes",
+                              DLPI_TAR_NAME - 1);
+    memcpy(e->name, text, (size_t)n);
+    e->name[n] = 0;
+    next->name = true;
+    return 0;
+}
+
+/* Take a record "key=value" of n bytes. global: of all members. Returns 0 or -1. */
+static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
+                               const uint8_t *key, uint64_t n, bool global) {
+    const uint8_t *equals = memchr(key, '=', (size_t)n), *value;
+    uint64_t key_bytes;
+    if (equals == NULL) return dlpi_tar_bad_pax(t, "a record without =");
+    key_bytes = (uint64_t)(equals - key);
+    value = equals + 1;
+    n -= key_bytes + 1;
+    if (key_bytes > 10 && memcmp(key, "GNU.sparse", 10) == 0)
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at,
+                              "a sparse file; make the shard without --sparse");
+    if (key_bytes != 4 || (memcmp(key, "path", 4) != 0 && memcmp(key, "size", 4) != 0)) return 0;
+    if (global) return dlpi_tar_bad_pax(t, "a path or size for all members");
+    if (key[0] == 'p') return dlpi_tar_long_name(t, next, e, value, n);
+    next->bytes = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        if (value[i] < '0' || value[i] > '9' || next->bytes > UINT64_MAX / 20)
+            return dlpi_tar_bad_pax(t, "a size that is no number");
+        next->bytes = next->bytes * 10 + (value[i] - '0');
+    }
+    next->size = n > 0;
+    return 0;
+}
+
+/* Take all records: "LENGTH key=value\n". Returns 0 or -1. */
+static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
+                        uint64_t n, bool global) {
+    while (n > 0) {
+        uint64_t length = 0, i = 0;
+        for (; i < n && i < 8 && text[i] >= '0' && text[i] <= '9'; i++)
+            length = length * 10 + (text[i] - '0');
+        if (i == 0 || i >= n || text[i] != ' ' || length > n || length < i + 3 ||
+            text[length - 1] != '\n')
+            return dlpi_tar_bad_pax(t, "a record of a wrong length");
+        i++;
+        if (dlpi_tar_pax_record(t, next, e, text + i, length - i - 1, global) != 0) return -1;
+        text += length;
+        n -= length;
+    }
+    return 0;
+}
+
+/* Take a header that is about other members. Returns 1; 0: it is about itself; -1. */
+static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
+                             dlpi_tar_entry *e) {
+    const uint64_t most = h->type == 'L' || h->type == 'K' ? DLPI_TAR_NAME : DLPI_TAR_PAX;
+    const uint8_t *text;
+    uint64_t n = h->size;
+    int rc = 0;
+    if (h->type != 'x' && h->type != 'g' && h->type != 'L' && h->type != 'K') return 0;
+    if (n > most)
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at, "a header of %" PRIu64 " bytes", n);
+    if ((text = dlpi_tar_bytes(t, t->at + DLPI_TAR_BLOCK, n, "a pax header or a long name")) ==
+        NULL)
+        return -1;
+    while (h->type == 'L' && n > 0 && text[n - 1] == 0) n--;
+    if (h->type == 'L') rc = dlpi_tar_long_name(t, next, e, text, n);
+    if (h->type == 'x' || h->type == 'g') rc = dlpi_tar_pax(t, next, e, text, n, h->type == 'g');
+    return rc == 0 && dlpi_tar_skip(t, h->size, "a header") ? 1 : -1;
+}
+
+/* ---- members ---- */
+
+/* Find the key and the extension in a name. Returns false if it has none. */
+static bool dlpi_tar_key(dlpi_tar_entry *e) {
+    const char *slash = strrchr(e->name, '/'), *base = slash != NULL ? slash + 1 : e->name;
+    const char *dot = strchr(base, '.');
+    if (dot == NULL || dot == base) return false;
+    e->key = (size_t)(dot - e->name);
+    return true;
+}
+
+/* Is a member of this type left out? has_data: whether its size says how many bytes follow.
+   Returns 1; 0: it is a file; -1. */
+static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
+    *has_data = type == 'D' || type == 'V';
+    if (type == '0' || type == 0 || type == '7') return 0;
+    if ((type >= '1' && type <= '6') || *has_data) return 1;
+    if (type == 'S')
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at,
+                              "a sparse file; make the shard without --sparse");
+    return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at, "a member of type %d%s", type,
+                          type == 'M' ? ", which began in another volume" : ", which is not known");
+}
+
+/* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
+static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
+    dlpi_tar_next next = {false, false, 0};
+    dlpi_tar_head h;
+    e->begins = t->at;
+    for (;;) {
+        bool has_data;
+        int rc = dlpi_tar_header(t, &h);
+        if (rc == 0 && (next.name || next.size))
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "it ends behind a pax header");
+        if (rc != 1) return rc;
+        if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
+        if (rc == 1) continue;
+        if ((rc = dlpi_tar_left_out(t, h.type, &has_data)) < 0) return rc;
+        if (!next.name) memcpy(e->name, h.name, sizeof h.name);
+        e->data = t->at + DLPI_TAR_BLOCK;
+        e->bytes = rc == 1 && !has_data ? 0 : next.size ? next.bytes : h.size;
+        if (!dlpi_tar_skip(t, e->bytes, e->name)) return -1;
+        if (rc == 0 && dlpi_tar_key(e)) return 1;
+        next = (dlpi_tar_next){false, false, 0};
+        e->begins = t->at;
+    }
+}
+
+/* ---- samples ---- */
+
+/* Find where samples begin. add is given the place of each, and of the end. Returns 0 or -1. */
+static int dlpi_tar_samples(dlpi_tar *t, bool (*add)(void *to, uint64_t at), void *to) {
+    dlpi_tar_entry pair[2];
+    int rc, k = 0;
+    bool any = false;
+    while ((rc = dlpi_tar_file(t, &pair[k])) == 1) {
+        const dlpi_tar_entry *e = &pair[k], *before = &pair[1 - k];
+        bool same = any && e->key == before->key && memcmp(e->name, before->name, e->key) == 0;
+        if (!same && !add(to, e->begins))
+            return dlpi_tar_wrong(t, DLP_ERR_MEMORY, e->begins, "no room for more samples");
+        any = true;
+        k = 1 - k;
+    }
+    if (rc == 0 && !add(to, t->at))
+        return dlpi_tar_wrong(t, DLP_ERR_MEMORY, t->at, "no room for more samples");
+    return rc;
+}
+
+typedef struct dlpi_tar_sample {
+    dlp_tar_sample s;
+    dlp_tar_member members[DLPI_TAR_MEMBERS];
+    char text[DLPI_TAR_TEXT];
+    size_t used; /* bytes of text */
+} dlpi_tar_sample;
+
+/* Keep a text. Returns NULL if there is no room. */
+static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
+    char *to = s->text + s->used;
+    if (n >= sizeof s->text - s->used) return NULL;
+    memcpy(to, text, n);
+    to[n] = 0;
+    s->used += n + 1;
+    return to;
+}
+
+static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *extension,
+                                           size_t n) {
+    for (uint32_t i = 0; i < s->n_members; i++)
+        if (strncasecmp(s->members[i].extension, extension, n) == 0 &&
+            s->members[i].extension[n] == 0)
+            return &s->members[i];
+    return NULL;
+}
+
+/* Read a sample, which is all of t: a part of a shard in memory. Returns 0 or -1. */
+static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
+    dlpi_tar_entry e;
+    int rc;
+    to->s = (dlp_tar_sample){NULL, to->members, 0, 0};
+    to->used = 0;
+    while ((rc = dlpi_tar_file(t, &e)) == 1) {
+        const char *extension = e.name + e.key + 1;
+        dlp_tar_member *m = &to->members[to->s.n_members];
+        if (to->s.key == NULL && (to->s.key = dlpi_tar_keep(to, e.name, e.key)) == NULL) break;
+        if (strncmp(to->s.key, e.name, e.key) != 0 || to->s.key[e.key] != 0)
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins,
+                                  "a member of another sample: the "
+                                  "index does not fit the shard");
+        if (to->s.n_members == DLPI_TAR_MEMBERS)
+            return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins, "more than %d members of %.80s",
+                                  DLPI_TAR_MEMBERS, to->s.key);
+        if (dlpi_tar_find(&to->s, extension, strlen(extension)) != NULL)
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins, "a second member %.120s", e.name);
+        m->extension = dlpi_tar_keep(to, extension, strlen(extension));
+        if (m->extension == NULL) break;
+        m->data = t->bytes + e.data;
+        m->bytes = e.bytes;
+        to->s.n_members++;
+    }
+    if (rc == 1)
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins,
+                              "the names of a sample have more "
+                              "than %d bytes",
+                              DLPI_TAR_TEXT);
+    if (rc == 0 && to->s.key == NULL)
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "no member: the index does not fit the shard");
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>formats-impl-tar-source  SAMPLES AS ITEMS */
+
+typedef struct dlpi_tar_source {
+    dlpi_indexed x; /* first */
+    dlp_tar_desc d;
+    dlp_tar_info info;
+} dlpi_tar_source;
+
+/* ---- fields ---- */
+
+/* Find the member of field i: by its extensions, or its name. */
+static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t i,
+                                                const dlp_tar_sample *s) {
+    const char *at = d->extensions != NULL ? d->extensions[i] : d->fields[i].name;
+    const dlp_tar_member *m = NULL;
+    while (m == NULL && *at != 0) {
+        size_t n = strcspn(at, " ");
+        m = n > 0 ? dlpi_tar_find(s, at, n) : NULL;
+        at += n + (at[n] == ' ');
+    }
+    return m;
+}
+
+/* Copy the bytes of a member into field i. */
+static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, dlp_call *call,
+                          const dlp_tar_sample *s, const dlp_tar_member *m) {
+    uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
+    for (int k = f->ragged ? 1 : 0; k < f->ndim; k++) row *= (uint64_t)f->shape[k];
+    most = f->ragged ? row * (uint64_t)f->shape[0] : row;
+    if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
+        dlp_fail(call, 0, "%.100s.%.40s has %" PRIu64 " bytes; field %s takes %s%" PRIu64, s->key,
+                 m->extension, m->bytes, f->name,
+                 !f->ragged ? ""
+                 : row > 1  ? "whole rows, up to "
+                            : "up to ",
+                 most);
+        return DLP_ERR_LENGTH;
+    }
+    if (m->bytes > 0) memcpy(item->data[i], m->data, (size_t)m->bytes);
+    if (f->ragged) item->length[i] = m->bytes / row;
+    return 0;
+}
+
+/* Write the fields of an item. */
+static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item, dlp_call *call,
+                          const dlp_tar_sample *s) {
+    int rc = 0;
+    if (d->decode != NULL) return d->decode(d->user, state, item, s);
+    for (uint32_t i = 0; i < d->n_fields && rc == 0; i++) {
+        const dlp_tar_member *m = dlpi_tar_member_of(d, i, s);
+        if (m != NULL)
+            rc = dlpi_tar_field(&d->fields[i], item, i, call, s, m);
+        else if (!d->optional || !d->fields[i].ragged)
+            rc = dlp_fail(call, 0, "%.100s has no member .%.60s", s->key,
+                          d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+    }
+    return rc;
+}
+
+/* Make an item of bytes [from, to) of a shard that is in memory. name: of the shard; NULL: the
+   caller's error says which it is. begins: byte of the shard that bytes begin with. */
+static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item, dlp_call *call,
+                         const char *name, const uint8_t *bytes, uint64_t n, uint64_t begins) {
+    dlpi_tar t = {.bytes = bytes, .size = n, .fd = -1, .extent = true};
+    dlpi_tar_sample s;
+    if (dlpi_tar_sample_read(&t, &s) == 0) return dlpi_tar_write(d, state, item, call, &s.s);
+    return dlp_fail(call, t.errnum, "%s%sbyte %" PRIu64 ": %s",
+                    name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
+                    begins + t.wrong_at, t.why);
+}
+
+/* ---- at random ---- */
+
+typedef struct dlpi_tar_places {
+    uint64_t *at, n, room;
+} dlpi_tar_places;
+
+static bool dlpi_tar_place(void *to, uint64_t at) {
+    dlpi_tar_places *p = to;
+    if (p->n == p->room) {
+        uint64_t room = 2 * p->room + 256;
+        uint64_t *more = realloc(p->at, (size_t)room * sizeof *more);
+        if (more == NULL) return false;
+        p->at = more;
+        p->room = room;
+    }
+    p->at[p->n++] = at;
+    return true;
+}
+
+static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
+    dlpi_tar t = {.size = f->bytes, .fd = f->fd, .room = malloc(DLPI_TAR_PAX)};
+    dlpi_tar_places p = {NULL, 0, 0};
+    (void)x;
+    if (t.room == NULL) return dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+    if (dlpi_tar_samples(&t, dlpi_tar_place, &p) != 0) {
+        free(p.at);
+        free(t.room);
+        return dlpi_formats_error(err, t.code, t.errnum, "path", "%s: byte %" PRIu64 ": %s",
+                                  dlpi_formats_name(f->path), t.wrong_at, t.why);
+    }
+    free(t.room);
+    f->index = (dlpi_index){.at = p.at, .n = p.n - 1, .memory = p.at};
+    for (uint64_t i = 0; i + 1 < p.n; i++)
+        if (p.at[i + 1] - p.at[i] > f->index.most) f->index.most = p.at[i + 1] - p.at[i];
+    return DLP_OK;
+}
+
+static int dlpi_tar_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
+    const dlpi_tar_source *s = user;
+    const dlpi_indexed_file *f = dlpi_indexed_file_of(&s->x, item->index);
+    uint64_t from = 0, to;
+    (void)dlpi_index_item(&f->index, f->bytes, item->index - f->first, &from, &to);
+    return dlpi_tar_item(&s->d, state, item, item->call, f->path, bytes, n, from);
+}
+
+static int dlpi_tar_worker_init(void *user, int worker, void **state) {
+    const dlpi_tar_source *s = user;
+    return s->d.worker_init(s->d.user, worker, state);
+}
+
+static void dlpi_tar_worker_exit(void *user, int worker, void *state) {
+    const dlpi_tar_source *s = user;
+    s->d.worker_exit(s->d.user, worker, state);
+}
+
+static int dlpi_tar_close(dlp_source *source) {
+    return dlpi_indexed_close((dlpi_indexed *)(void *)source);
+}
+
+static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const char **field) {
+    const char *wrong = dlpi_indexed_wrong(d->path, d->paths, d->n_paths, d->threads, field);
+    if (wrong != NULL) return wrong;
+    if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
+    if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
+    if (d->fields == NULL) return *field = "fields", "those of a sample";
+    if (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS) return *field = "n_fields", "1 to 16";
+    for (uint32_t i = 0; d->extensions != NULL && i < d->n_fields; i++)
+        if (d->extensions[i] == NULL) return *field = "extensions", "none of them NULL";
+    return NULL;
+}
+
+static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
+    const dlp_tar_desc *d = &s->d;
+    dlp_files_desc files = {.fields = d->fields,
+                            .n_fields = d->n_fields,
+                            .use_threads = d->use_threads,
+                            .decode = dlpi_tar_decode,
+                            .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most,
+                            .worker_init = d->worker_init ? dlpi_tar_worker_init : NULL,
+                            .worker_exit = d->worker_exit ? dlpi_tar_worker_exit : NULL};
+    int rc;
+    files.in_flight = d->in_flight;
+    if ((rc = dlpi_indexed_source(&s->x, &files, dlpi_tar_close, err)) != DLP_OK) return rc;
+    s->info = (dlp_tar_info){.n_items = s->x.n_items,
+                             .longest = s->x.most,
+                             .found = s->x.found,
+                             .worker_bytes = dlp_files_worker_bytes(s->x.files),
+                             .id = s->x.id,
+                             .warning = s->x.dataset.warning};
+    return DLP_OK;
+}
+
+DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    dlpi_tar_source *s;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_formats_error(err, DLP_ERR_ARG, 0, "", "out and desc are required");
+    if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
+        return dlpi_formats_error(err, DLP_ERR_ARG, 0, field, "%s: it must be %s", field, wrong);
+    s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
+    if (s == NULL) return dlpi_formats_error(err, DLP_ERR_MEMORY, ENOMEM, "", "malloc failed");
+    s->d = *desc;
+    s->x.kind = DLPI_INDEX_TAR;
+    s->x.directory = desc->index;
+    s->x.threads = dlpi_jobs_threads(desc->threads);
+    s->x.find = dlpi_tar_find_all;
+    rc = dlpi_indexed_open(&s->x, true, err);
+    if (rc == DLP_OK) rc = dlpi_tar_source_make(s, err);
+    if (rc == DLP_OK)
+        *out = &s->x.source;
+    else
+        dlpi_indexed_free(&s->x);
+    return rc;
+}
+
+DLPDEF const dlp_tar_info *dlp_tar_describe(const dlp_source *source) {
+    return source != NULL && source->close == dlpi_tar_close
+               ? &((const dlpi_tar_source *)(const void *)source)->info
+               : NULL;
+}
+
+/* ---- shards that are whole in memory ---- */
+
+/* The name of a shard, if it is known. */
+static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
+    return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
+}
+
+static int dlpi_tar_say(const dlpi_tar *t, dlp_call *call, const char *name) {
+    return dlp_fail(call, t->errnum, "%s%sbyte %" PRIu64 ": %s",
+                    name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
+                    t->wrong_at, t->why);
+}
+
+/* Places behind the bytes of a part: one of each sample, that of the end, and their number. */
+typedef struct dlpi_tar_table {
+    uint64_t *at, n, room;
+} dlpi_tar_table;
+
+static bool dlpi_tar_table_add(void *to, uint64_t at) {
+    dlpi_tar_table *p = to;
+    if (p->n == p->room) return false;
+    p->at[p->n++] = at;
+    return true;
+}
+
+DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
+    const dlp_tar_parts *p = parts;
+    const char *name = dlpi_tar_name(p->desc, part->index);
+    dlpi_tar t = {.bytes = part->data, .fd = -1};
+    dlpi_tar_table to;
+    uint64_t begins;
+    int rc = p->load(p->user, part);
+    if (rc != 0) return rc;
+    t.size = part->bytes;
+    begins = (part->bytes + 7) / 8 * 8;
+    to.at = (uint64_t *)(void *)((uint8_t *)part->data + begins);
+    to.n = 0;
+    to.room = begins + 8 < part->capacity ? (part->capacity - begins) / 8 - 1 : 0;
+    if (part->bytes > part->capacity) return DLP_ERR_LENGTH;
+    if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
+        rc = dlpi_tar_say(&t, part->call, name);
+        if (t.code != DLP_ERR_MEMORY) return rc;
+        dlp_fail(part->call, 0,
+                 "%s%smax_part_bytes, %" PRIu64 ", has no room for the places of "
+                 "more than %" PRIu64 " samples",
+                 name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
+                 part->capacity, to.n);
+        return DLP_ERR_LENGTH;
+    }
+    to.at[to.n] = to.n - 1;
+    part->bytes = begins + (to.n + 1) * 8;
+    if (part->items != 0 && part->items != to.n - 1)
+        return dlp_fail(part->call, 0, "%s%s%" PRIu64 " samples, not %" PRIu64,
+                        name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
+                        to.n - 1, part->items);
+    part->items = to.n - 1;
+    return 0;
+}
+
+DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
+    const dlp_tar_parts *p = parts;
+    const dlp_part *part = item->part;
+    const uint64_t words = part != NULL && part->bytes % 8 == 0 ? part->bytes / 8 : 0;
+    const uint64_t *word, *at;
+    uint64_t n;
+    if (words < 2) return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    word = part->data;
+    n = word[words - 1];
+    at = word + words - 2 - (n < words - 1 ? n : 0);
+    if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
+        at[part->item + 1] > part->bytes)
+        return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    return dlpi_tar_item(p->desc, item->worker_state, item, item->call,
+                         dlpi_tar_name(p->desc, part->index),
+                         (const uint8_t *)part->data + at[part->item],
+                         at[part->item + 1] - at[part->item], at[part->item]);
+}
+
+/* Make an item as soon as the next one begins. */
+typedef struct dlpi_tar_expander {
+    const dlp_tar_desc *d;
+    dlp_expand *x;
+    uint64_t from;
+    bool any;
+    int rc;
+} dlpi_tar_expander;
+
+static bool dlpi_tar_expand_add(void *to, uint64_t at) {
+    dlpi_tar_expander *e = to;
+    const dlp_item *input = e->x->item;
+    if (e->any) {
+        dlp_item *item = dlp_expand_add(e->x);
+        if (item == NULL) {
+            e->rc = DLP_ERR_LENGTH;
+            return false;
+        }
+        e->rc = dlpi_tar_item(e->d, input->worker_state, item, e->x->call,
+                              dlpi_tar_name(e->d, input->index),
+                              (const uint8_t *)input->data[0] + e->from, at - e->from, e->from);
+    }
+    e->from = at;
+    e->any = true;
+    return e->rc == 0;
+}
+
+DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
+    const dlp_tar_desc *d = desc;
+    dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0], .fd = -1};
+    dlpi_tar_expander e = {d, x, 0, false, 0};
+    if (dlpi_tar_samples(&t, dlpi_tar_expand_add, &e) == 0) return 0;
+    return e.rc != 0 ? e.rc : dlpi_tar_say(&t, x->call, dlpi_tar_name(d, x->item->index));
 }
 
 #endif /* DLPIPE_IMPLEMENTATION */

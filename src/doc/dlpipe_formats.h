@@ -2,14 +2,16 @@
 /* dlpipe_formats.h - v0.1.0 - file formats for dlpipe.h - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   Sources of items in files that many programs have: lines of text (JSONL, CSV).
+   Sources of items in files that many programs have: lines of text (JSONL, CSV), and samples of tar
+   shards (WebDataset).
 
    >>formats-use            DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
           #include "dlpipe_formats.h"
-   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open.
+   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open,
+      dlp_tar_open. Shards that are loaded whole: dlp_tar_load, dlp_tar_expand.
    3  Close the pipe, then the source: dlp_source_close.
 
    >>contents               search for the anchor
@@ -18,8 +20,10 @@
    >>formats-own            A FORMAT OF YOUR OWN
    >>formats-limits         LIMITS AND CAVEATS
    >>lines                  LINES OF TEXT FILES: JSONL, CSV
+   >>tar                    TAR SHARDS, WEBDATASET
    The implementation:
    >>formats-impl-platform >>formats-impl-index >>formats-impl-indexed >>formats-impl-lines
+   >>formats-impl-tar >>formats-impl-tar-source
 
    >>formats-index          INDEX FILES
    To read items in any order, a source must know where each item lies. It finds the items when it
@@ -35,9 +39,9 @@
    files. Several processes may open the same files at once. Each writes a file of its own (its name
    ends in .new), and renames it. A process that is killed meanwhile leaves that file.
 
-   An index that is not that of the file is an error of each item that it puts in a wrong place. The
-   message names the data file; remove its index. So a file that has changed and has the same length
-   and time does no harm that is not seen. If the index file is cut while it is mapped, the process
+   An item whose place in the index is wrong is an error, which names the data file; remove its
+   index then. Lines compare the bytes before and at their ends; samples of tar shards compare the
+   sums of headers, and the keys. If the index file is cut while it is mapped, the process
    ends by SIGBUS. dlpipe itself never cuts one.
 
    >>formats-own            A FORMAT OF YOUR OWN
@@ -48,6 +52,11 @@
 
    >>formats-limits         LIMITS AND CAVEATS
    * A source has a descriptor open for each file: see ulimit -n.
-   * Compressed files have no random access.
+   * Compressed files have no random access. A shard that is compressed can be loaded whole, by a
+     load that unpacks it (examples/webdataset.c).
+   * Samples of a tar shard whose members do not follow each other are several samples. Links are
+     left out: make shards with --hard-dereference and --dereference.
+   * A file that holds several archives, one behind the other, ends for dlpipe with the first one.
+   * A made-up index can leave out the last members of a sample, if their fields are optional.
    * dlpipe_formats.h is compiled in the same file as dlpipe.h's implementation, or after it.
 */

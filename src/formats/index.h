@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/formats/lines */
+/* tests: system/formats/lines, system/formats/tar */
 #include "api/errors.h"
 #include "api/order.h"
 #include "formats/platform.h"

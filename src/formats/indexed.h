@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/formats/lines */
+/* tests: system/formats/lines, system/formats/tar */
 #include "api/files.h"
 #include "formats/index.h"
 /* ---------------------------------------------------------------------------------------------
