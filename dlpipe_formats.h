@@ -148,10 +148,7 @@ DLPDEF const dlp_lines_info *dlp_lines_describe(const dlp_source *lines);
 
      train/000017.jpg  train/000017.cls  train/000018.jpg ...     key train/000017: "jpg", "cls"
 
-     static const dlp_field fields[] = {  // of "jpg" and "cls"
-         {.name = "jpg", .dtype = DLP_U8, .ndim = 1, .shape = {1 << 20}, .ragged = 1},  // bytes
-         {.name = "cls", .dtype = DLP_U8, .ndim = 1, .shape = {8}, .ragged = 1}};
-     dlp_tar_desc tar = {.paths = shards, .n_paths = n, .fields = fields, .n_fields = 2};
+     dlp_tar_desc tar = {.paths = shards, .n_paths = n, .fields = fields, .n_fields = 2}; // by name
      dlp_tar_open(&source, &tar, &err);
      desc.source = source;  // of a loader; or of a fetch node
 
