@@ -41,7 +41,7 @@ FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/mod
                      musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
                      aarch64/pipe_awake aarch64/s3_tls \
-                     aarch64/tokens \
+                     aarch64/tokens aarch64/lines aarch64/tar \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))
@@ -238,6 +238,18 @@ $(B)/examples/positions: examples/positions.c $(HEADERS) Makefile
 	@if printf '#include <zlib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1; then \
 	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -lz; \
 	else echo 'left out: $@: there is no zlib to compile with (Debian: zlib1g-dev)'; fi
+
+# With zlib, with cJSON, where these are there to compile with.
+$(B)/examples/webdataset: examples/webdataset.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@zlib='-DUSE_ZLIB -lz'; printf '#include <zlib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || \
+	    zlib=; set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$zlib $(LIBS)
+
+$(B)/examples/jsonl: examples/jsonl.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@cjson='-DUSE_CJSON -lcjson'; \
+	    printf '#include <cjson/cJSON.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || cjson=; \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$cjson $(LIBS)
 
 # With https where OpenSSL is there to compile with.
 $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
@@ -481,7 +493,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev zlib1g-dev \
-            openmpi-bin libopenmpi-dev openssl libssl-dev \
+            libcjson-dev openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
             swift-proxy swift-account swift-container swift-object python3-pip \
             pkg-config cmake meson ninja-build

@@ -3,6 +3,18 @@
 #ifndef FORMATS_RIG_H
 #define FORMATS_RIG_H
 
+/* The thread sanitizer has a thread of its own, which a fork would lose. */
+#if defined(__SANITIZE_THREAD__)
+#define RIG_MAY_FORK 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RIG_MAY_FORK 0
+#endif
+#endif
+#ifndef RIG_MAY_FORK
+#define RIG_MAY_FORK 1
+#endif
+
 enum { ROWS_MOST = 1 << 15 };
 
 /* Rows as they came: field 0, ragged bytes. */

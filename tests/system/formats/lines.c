@@ -74,6 +74,17 @@ static void refused(const dlp_lines_desc *d, int code, const char *word) {
     if (rc != code || !strstr(err.message, word)) printf("%d: %s: %s\n", rc, word, err.message);
 }
 
+/* How many files have such a name?. */
+static int files_named(const char *word) {
+    char command[300], said[32] = "";
+    FILE *f;
+    snprintf(command, sizeof command, "ls %s | grep -c %s", rig_dir, word);
+    f = popen(command, "r");
+    CHECK(f != NULL && fgets(said, sizeof said, f) != NULL);
+    if (f) pclose(f);
+    return atoi(said);
+}
+
 /* ---- lines ---- */
 
 static void lines__any_text__those_of_a_plain_loop(void) {
@@ -124,7 +135,7 @@ static void lines__a_large_text_and_any_threads__the_same(void) {
         dlp_source *s = opened(&d);
         rig_rows *r;
         if (s == NULL) continue;
-        if (run == 5) l.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        if (run == 5 && RIG_MAY_FORK) l.fetch.workers.placement = DLP_PLACE_PROCESSES;
         r = rows_of(s, &l);
         CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n && r->n > 5000);
         if (r->err.code) printf("%s\n", r->err.message);
@@ -345,10 +356,10 @@ static void lines__an_index_that_is_cut_or_changed__made_again(void) {
     }
     for (uint64_t i = 0; i < 8; i++) { /* a head with a word changed */
         uint64_t was = good[i];
-        good[i] ^= UINT64_C(1) << (5 * i);
+        good[i] ^= UINT64_C(1) << (5 * i + 1);
         rig_write("h.dlpidx", good, 8 * n);
         CHECK(found_again(&d, t) == 1);
-        if (i < 4) { /* well sealed, but of another file */
+        if (i < 6) { /* well sealed, but of another file */
             seal(good);
             rig_write("h.dlpidx", good, 8 * n);
             CHECK(found_again(&d, t) == 1);
@@ -363,6 +374,19 @@ static void lines__an_index_that_is_cut_or_changed__made_again(void) {
     free(good);
     free(path);
     free(t.bytes);
+}
+
+/* Has the text such a line? */
+static int is_line(text t, const char *line, uint64_t n) {
+    const char *from = t.bytes, *end = t.bytes + t.n, *at;
+    while ((at = memmem(from, (size_t)(end - from), line, n)) != NULL) {
+        const char *behind = at + n;
+        if ((at == t.bytes || at[-1] == '\n') &&
+            (behind == end || *behind == '\n' || (*behind == '\r' && behind[1] == '\n')))
+            return 1;
+        from = at + 1;
+    }
+    return 0;
 }
 
 /* Places that are made up: each item is the line that it should be, or an error that names the
@@ -392,7 +416,7 @@ static void lines__an_index_that_is_made_up__errors_of_items(void) {
         for (uint64_t i = 0; i < n - 9; i++) {
             if (r->row[i] == NULL) errors++;
             if (r->row[i] == NULL || r->bytes[i] == 0) continue;
-            CHECK(memmem(t.bytes, t.n, r->row[i], r->bytes[i]) != NULL);
+            CHECK(is_line(t, r->row[i], r->bytes[i]));
             CHECK(memchr(r->row[i], '\n', r->bytes[i]) == NULL);
         }
         rows_free(r);
@@ -423,6 +447,10 @@ static void lines__a_file_that_changed_unseen__errors_of_items(void) {
     r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
     CHECK(r->err.code == DLP_ERR_CALLBACK && r->err.index == 1 &&
           strstr(r->err.message, "/c: byte 4: the index does not fit the file") != NULL);
+    rows_free(r);
+    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1,
+                                      .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}});
+    CHECK(r->n == 1 && r->row[0] && !strcmp(r->row[0], "aaa")); /* "ccc" begins in a line */
     rows_free(r);
     CHECK(truncate(d.path, 5) == 0); /* it is cut while it is open */
     r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
@@ -486,6 +514,54 @@ static void lines__above_4_GiB__found(void) {
     CHECK(dlp_source_close(s) == DLP_OK && unlink(path) == 0);
 }
 
+/* Line ends around the borders of blocks that are read at once. */
+static void lines__ends_at_borders_of_blocks__found(void) {
+    const uint64_t mib = 1 << 20;
+    for (uint64_t run = 0; run < 12; run++) {
+        text t = {malloc(9 * mib), 9 * mib};
+        dlp_lines_desc d = {.threads = 1, .no_empty = run % 2, .index = "", .max_bytes = 5000};
+        dlp_source *s;
+        rig_rows *r;
+        memset(t.bytes, 'x', t.n);
+        for (uint64_t i = 4000; i < t.n; i += 4001) t.bytes[i] = '\n';
+        for (uint64_t i = mib; i < t.n; i += mib)
+            for (uint64_t k = i - 4; k < i + 4; k++)
+                t.bytes[k] = "\n\n\rx"[dlp_hash(run, k, 0, 0) & 3];
+        d.path = rig_write("borders", t.bytes, t.n);
+        if ((s = opened(&d)) != NULL) {
+            r = rows_of(s, &(dlp_loader_desc){.num_workers = 1, .batch_size = 64});
+            CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n);
+            rows_free(r);
+            CHECK(dlp_source_close(s) == DLP_OK);
+        }
+        free(t.bytes);
+    }
+    CHECK(unlink(in_rig("borders")) == 0);
+}
+
+/* Another thread changes the time of the file all the while. */
+static volatile sig_atomic_t changing;
+
+static void *change(void *path) {
+    for (long i = 0; changing; i++) rig_time(path, 1000 + i % 1000);
+    return NULL;
+}
+
+static void lines__a_file_that_changes_meanwhile__an_error_and_no_index(void) {
+    text t = random_text(8, 3000000);
+    char *path = strdup(rig_write("busy", t.bytes, t.n));
+    dlp_lines_desc d = {.path = path};
+    pthread_t thread;
+    changing = 1;
+    CHECK(pthread_create(&thread, NULL, change, path) == 0);
+    refused(&d, DLP_ERR_CORRUPT, "/busy: changed while its items were found");
+    changing = 0;
+    pthread_join(thread, NULL);
+    CHECK(access(in_rig("busy.dlpidx"), F_OK) != 0);
+    free(path);
+    free(t.bytes);
+}
+
 /* ---- states ---- */
 
 static void lines__a_state_of_other_lines__refused(void) {
@@ -525,9 +601,12 @@ int main(void) {
     lines__an_index_that_is_cut_or_changed__made_again();
     lines__an_index_that_is_made_up__errors_of_items();
     lines__a_file_that_changed_unseen__errors_of_items();
-    lines__many_processes_at_once__one_index_and_no_leftovers();
+    if (RIG_MAY_FORK) lines__many_processes_at_once__one_index_and_no_leftovers();
     lines__above_4_GiB__found();
+    lines__ends_at_borders_of_blocks__found();
+    lines__a_file_that_changes_meanwhile__an_error_and_no_index();
     lines__a_state_of_other_lines__refused();
+    CHECK(files_named("new") == 0); /* no leftovers */
     CHECK(rig_fds() == fds);
     rig_end();
     return test_end("lines");

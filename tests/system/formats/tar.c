@@ -241,7 +241,7 @@ static void tar__each_format_and_name_and_way__the_bytes_of_the_files(void) {
     const char *paths[SHARDS];
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         dlp_tar_desc d = {.paths = paths, .n_paths = SHARDS, .fields = fields, .n_fields = 2};
-        dlp_workers_desc w = {.placement = i == 3 ? DLP_PLACE_PROCESSES : 0};
+        dlp_workers_desc w = {.placement = i == 3 && RIG_MAY_FORK ? DLP_PLACE_PROCESSES : 0};
         make_shards(paths, runs[i].options, runs[i].longer);
         if (i % 2) d.extensions = extensions;
         d.in_flight = (int)i;
@@ -376,6 +376,7 @@ static void pax(shard *s, char type, const char *records) {
 
 static void tar__headers_by_hand__read_or_refused_in_words(void) {
     static const dlp_tar_desc d = {.fields = fields, .n_fields = 1};
+    static char path[5001];
     shard s = {NULL, 0};
     rig_rows *r;
     uint8_t *h;
@@ -385,6 +386,8 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     add(&s, "a/c.bin", '2', NULL, 0);
     add(&s, "a.x/README", '0', "no dot", 6);
     add(&s, "a/.hidden", '0', "a dot in front", 14);
+    pax(&s, 'x', "9 size=9\n"); /* of the directory alone */
+    add(&s, "dir/", '5', NULL, 0);
     add(&s, "dir/", 0, NULL, 0);
     h = add(&s, "x.bin", 0, "second", 6);
     memset(h + 124, 0, 12); /* base 256 */
@@ -425,6 +428,12 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     memset(h + 124, 0xff, 12);
     seal(h);
     shard_refused(&s, DLP_ERR_CORRUPT, "the size in this header is no number");
+    h = add(&s, "b.bin", '0', NULL, 0);
+    memset(h + 124, 0, 12);
+    h[124] = 0x80;
+    h[125] = 1; /* 2^80 */
+    seal(h);
+    shard_refused(&s, DLP_ERR_CORRUPT, "the size in this header is no number");
     pax(&s, 'x', "22 GNU.sparse.major=1\n");
     shard_refused(&s, DLP_ERR_UNSUPPORTED, "a sparse file; make the shard without --sparse");
     add(&s, "a.bin", 'S', NULL, 0);
@@ -437,6 +446,19 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     shard_refused(&s, DLP_ERR_CORRUPT, "for all members");
     pax(&s, 'x', "13 path=a.b\n");
     shard_refused(&s, DLP_ERR_CORRUPT, "a wrong length");
+    pax(&s, 'x', "99999999 a=b\n");
+    shard_refused(&s, DLP_ERR_CORRUPT, "a wrong length");
+    pax(&s, 'x', "0 a=b\n");
+    shard_refused(&s, DLP_ERR_CORRUPT, "a wrong length");
+    memset(path, 'x', sizeof path - 1);
+    memcpy(path, "5000 path=", 10);
+    path[4999] = '\n';
+    pax(&s, 'x', path);
+    shard_refused(&s, DLP_ERR_CORRUPT, "a name here");
+    add(&s, "long", 'L', path, 4096);
+    shard_refused(&s, DLP_ERR_CORRUPT, "a name here");
+    add(&s, "long", 'L', path, 4097);
+    shard_refused(&s, DLP_ERR_UNSUPPORTED, "a header of 4097 bytes");
     pax(&s, 'x', "6 abc\n");
     shard_refused(&s, DLP_ERR_CORRUPT, "without =");
     pax(&s, 'x', "10 size=x\n");
