@@ -86,9 +86,10 @@ extern "C" {
    empty line is an item of 0 bytes, or no item (no_empty). A record of a CSV file that has a line
    break inside quotes is several lines: such a file needs another format.
 
-   Each worker reads in_flight lines at once, as >>files reads files: a file that is cut is an error
-   of the item. Before a line is parsed, its first and last byte are compared with the index. If the
-   index does not fit the file, the item fails, and the message names both files. */
+   A worker reads a line when it needs the line, or in_flight lines at once, as >>files reads files:
+   for a disk or a network that waits. A file that is cut is an error of the item. Before a line is
+   parsed, the bytes around it are compared with the index. If the index does not fit the file, the
+   item fails. */
 
 typedef struct dlp_lines_desc {
     const char *path;         /* a file, or */
@@ -108,7 +109,8 @@ typedef struct dlp_lines_desc {
     int32_t no_empty;  /* 1: empty lines are no items */
     const char *index; /* directory for index files; NULL: beside each file; "": no index files */
     int32_t threads;   /* that find the lines; 0: as many as CPUs, 16 at most; 1..256 */
-    int32_t in_flight; /* lines that a worker has in hand at once, as in dlp_files_desc */
+    int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0).
+                          1..256: it has so many in hand at once, by requests (dlp_files_desc) */
     int32_t use_threads; /* as in dlp_files_desc */
     /* For parse's worker_state, as in dlp_workers_desc; may be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
@@ -992,6 +994,7 @@ static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const char **field)
 /* Make the source of the lines that were found. */
 static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
     const dlp_lines_desc *d = &l->d;
+    const bool alone = d->in_flight == 0;
     const uint64_t most =
         d->max_bytes > 0 && d->max_bytes < l->x.most ? d->max_bytes + 2 : l->x.most;
     dlp_files_desc files = {.fields = d->fields,
@@ -1003,6 +1006,7 @@ static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
                             .worker_exit = d->worker_exit ? dlpi_lines_worker_exit : NULL};
     int rc;
     files.in_flight = d->in_flight;
+    if (alone) files.in_flight = 1;
     l->field = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
     l->field.shape[0] = (int64_t)(d->max_bytes > 0 ? d->max_bytes : l->x.most);
     if (d->n_fields == 0) {
@@ -1011,6 +1015,10 @@ static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
     }
     rc = dlpi_indexed_source(&l->x, &files, dlpi_lines_close, err);
     if (rc != DLP_OK) return rc;
+    if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
+        l->x.source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
+        l->x.source.fetch.in_flight = 0;
+    }
     l->info = (dlp_lines_info){.n_items = l->x.n_items,
                                .longest = l->x.most,
                                .found = l->x.found,

@@ -17,9 +17,10 @@
    empty line is an item of 0 bytes, or no item (no_empty). A record of a CSV file that has a line
    break inside quotes is several lines: such a file needs another format.
 
-   Each worker reads in_flight lines at once, as >>files reads files: a file that is cut is an error
-   of the item. Before a line is parsed, its first and last byte are compared with the index. If the
-   index does not fit the file, the item fails, and the message names both files. */
+   A worker reads a line when it needs the line, or in_flight lines at once, as >>files reads files:
+   for a disk or a network that waits. A file that is cut is an error of the item. Before a line is
+   parsed, the bytes around it are compared with the index. If the index does not fit the file, the
+   item fails. */
 
 typedef struct dlp_lines_desc {
     const char *path;         /* a file, or */
@@ -39,7 +40,8 @@ typedef struct dlp_lines_desc {
     int32_t no_empty;  /* 1: empty lines are no items */
     const char *index; /* directory for index files; NULL: beside each file; "": no index files */
     int32_t threads;   /* that find the lines; 0: as many as CPUs, 16 at most; 1..256 */
-    int32_t in_flight; /* lines that a worker has in hand at once, as in dlp_files_desc */
+    int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0).
+                          1..256: it has so many in hand at once, by requests (dlp_files_desc) */
     int32_t use_threads; /* as in dlp_files_desc */
     /* For parse's worker_state, as in dlp_workers_desc; may be NULL. */
     int (*worker_init)(void *user, int worker, void **state);

@@ -210,6 +210,7 @@ static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const char **field)
 /* Make the source of the lines that were found. */
 static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
     const dlp_lines_desc *d = &l->d;
+    const bool alone = d->in_flight == 0;
     const uint64_t most =
         d->max_bytes > 0 && d->max_bytes < l->x.most ? d->max_bytes + 2 : l->x.most;
     dlp_files_desc files = {.fields = d->fields,
@@ -221,6 +222,7 @@ static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
                             .worker_exit = d->worker_exit ? dlpi_lines_worker_exit : NULL};
     int rc;
     files.in_flight = d->in_flight;
+    if (alone) files.in_flight = 1;
     l->field = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
     l->field.shape[0] = (int64_t)(d->max_bytes > 0 ? d->max_bytes : l->x.most);
     if (d->n_fields == 0) {
@@ -229,6 +231,10 @@ static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
     }
     rc = dlpi_indexed_source(&l->x, &files, dlpi_lines_close, err);
     if (rc != DLP_OK) return rc;
+    if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
+        l->x.source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
+        l->x.source.fetch.in_flight = 0;
+    }
     l->info = (dlp_lines_info){.n_items = l->x.n_items,
                                .longest = l->x.most,
                                .found = l->x.found,

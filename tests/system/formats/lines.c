@@ -96,7 +96,7 @@ static void lines__any_text__those_of_a_plain_loop(void) {
         for (uint32_t skip = 0; skip < 2; skip++) {
             dlp_lines_desc d = {
                 .paths = paths, .n_paths = 12, .no_empty = no_empty, .skip = skip, .index = ""};
-            dlp_loader_desc l = {.num_workers = 2, .shuffle = 1};
+            dlp_loader_desc l = {.num_workers = 2 * (int)skip, .shuffle = 1};
             uint64_t k = 0;
             dlp_source *s;
             rig_rows *r;
