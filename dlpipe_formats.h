@@ -1441,6 +1441,25 @@ typedef struct dlpi_tar_source {
 
 /* ---- fields ---- */
 
+/* Where an error is told. name: of the shard; NULL: the error says by itself which shard it is. */
+typedef struct dlpi_tar_told {
+    dlp_call *call;
+    const char *name;
+} dlpi_tar_told;
+
+__attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const dlpi_tar_told *told,
+                                                               int errnum, const char *format,
+                                                               ...) {
+    char words[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return dlp_fail(told->call, errnum, "%s%s%s",
+                    told->name != NULL ? dlpi_formats_name(told->name) : "",
+                    told->name != NULL ? ": " : "", words);
+}
+
 /* Find the member of field i: by its extensions, or its name. */
 static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t i,
                                                 const dlp_tar_sample *s) {
@@ -1455,18 +1474,15 @@ static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t 
 }
 
 /* Copy the bytes of a member into field i. */
-static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, dlp_call *call,
+static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const dlpi_tar_told *told,
                           const dlp_tar_sample *s, const dlp_tar_member *m) {
     uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
     for (int k = f->ragged ? 1 : 0; k < f->ndim; k++) row *= (uint64_t)f->shape[k];
     most = f->ragged ? row * (uint64_t)f->shape[0] : row;
     if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
-        dlp_fail(call, 0, "%.100s.%.40s has %" PRIu64 " bytes; field %s takes %s%" PRIu64, s->key,
-                 m->extension, m->bytes, f->name,
-                 !f->ragged ? ""
-                 : row > 1  ? "whole rows, up to "
-                            : "up to ",
-                 most);
+        const char *takes = row > 1 ? "whole rows, up to " : "up to ";
+        dlpi_tar_fail(told, 0, "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64,
+                      s->key, m->extension, m->bytes, f->name, f->ragged ? takes : "", most);
         return DLP_ERR_LENGTH;
     }
     if (m->bytes > 0) memcpy(item->data[i], m->data, (size_t)m->bytes);
@@ -1475,31 +1491,34 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, dlp_ca
 }
 
 /* Write the fields of an item. */
-static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item, dlp_call *call,
-                          const dlp_tar_sample *s) {
+static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
+                          const dlpi_tar_told *told, const dlp_tar_sample *s) {
     int rc = 0;
     if (d->decode != NULL) return d->decode(d->user, state, item, s);
     for (uint32_t i = 0; i < d->n_fields && rc == 0; i++) {
         const dlp_tar_member *m = dlpi_tar_member_of(d, i, s);
         if (m != NULL)
-            rc = dlpi_tar_field(&d->fields[i], item, i, call, s, m);
+            rc = dlpi_tar_field(&d->fields[i], item, i, told, s, m);
         else if (!d->optional || !d->fields[i].ragged)
-            rc = dlp_fail(call, 0, "%.100s has no member .%.60s", s->key,
-                          d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+            rc = dlpi_tar_fail(told, 0, "%.80s has no member .%.50s", s->key,
+                               d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
     }
     return rc;
 }
 
-/* Make an item of bytes [from, to) of a shard that is in memory. name: of the shard; NULL: the
-   caller's error says which it is. begins: byte of the shard that bytes begin with. */
-static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item, dlp_call *call,
-                         const char *name, const uint8_t *bytes, uint64_t n, uint64_t begins) {
+/* Say what is wrong. begins: byte of the shard that t begins with. */
+static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
+    return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
+}
+
+/* Make an item of n bytes of a shard, which are in memory. begins: the first one's place. */
+static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
+                         const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
+                         uint64_t begins) {
     dlpi_tar t = {.bytes = bytes, .size = n, .fd = -1, .extent = true};
     dlpi_tar_sample s;
-    if (dlpi_tar_sample_read(&t, &s) == 0) return dlpi_tar_write(d, state, item, call, &s.s);
-    return dlp_fail(call, t.errnum, "%s%sbyte %" PRIu64 ": %s",
-                    name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
-                    begins + t.wrong_at, t.why);
+    if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, told, begins);
+    return dlpi_tar_write(d, state, item, told, &s.s);
 }
 
 /* ---- at random ---- */
@@ -1542,9 +1561,10 @@ static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *e
 static int dlpi_tar_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
     const dlpi_tar_source *s = user;
     const dlpi_indexed_file *f = dlpi_indexed_file_of(&s->x, item->index);
+    const dlpi_tar_told told = {item->call, f->path};
     uint64_t from = 0, to;
     (void)dlpi_index_item(&f->index, f->bytes, item->index - f->first, &from, &to);
-    return dlpi_tar_item(&s->d, state, item, item->call, f->path, bytes, n, from);
+    return dlpi_tar_item(&s->d, state, item, &told, bytes, n, from);
 }
 
 static int dlpi_tar_worker_init(void *user, int worker, void **state) {
@@ -1631,12 +1651,6 @@ static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
     return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
 }
 
-static int dlpi_tar_say(const dlpi_tar *t, dlp_call *call, const char *name) {
-    return dlp_fail(call, t->errnum, "%s%sbyte %" PRIu64 ": %s",
-                    name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
-                    t->wrong_at, t->why);
-}
-
 /* Places behind the bytes of a part: one of each sample, that of the end, and their number. */
 typedef struct dlpi_tar_table {
     uint64_t *at, n, room;
@@ -1651,34 +1665,30 @@ static bool dlpi_tar_table_add(void *to, uint64_t at) {
 
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     const dlp_tar_parts *p = parts;
-    const char *name = dlpi_tar_name(p->desc, part->index);
+    const dlpi_tar_told told = {part->call, dlpi_tar_name(p->desc, part->index)};
     dlpi_tar t = {.bytes = part->data, .fd = -1};
     dlpi_tar_table to;
     uint64_t begins;
     int rc = p->load(p->user, part);
     if (rc != 0) return rc;
+    if (part->bytes > part->capacity) return DLP_ERR_LENGTH;
     t.size = part->bytes;
     begins = (part->bytes + 7) / 8 * 8;
     to.at = (uint64_t *)(void *)((uint8_t *)part->data + begins);
     to.n = 0;
     to.room = begins + 8 < part->capacity ? (part->capacity - begins) / 8 - 1 : 0;
-    if (part->bytes > part->capacity) return DLP_ERR_LENGTH;
     if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
-        rc = dlpi_tar_say(&t, part->call, name);
-        if (t.code != DLP_ERR_MEMORY) return rc;
-        dlp_fail(part->call, 0,
-                 "%s%smax_part_bytes, %" PRIu64 ", has no room for the places of "
-                 "more than %" PRIu64 " samples",
-                 name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
-                 part->capacity, to.n);
+        if (t.code != DLP_ERR_MEMORY) return dlpi_tar_say(&t, &told, 0);
+        dlpi_tar_fail(&told, 0,
+                      "max_part_bytes is %" PRIu64 ", with no room for the places of %" PRIu64
+                      " samples and more",
+                      part->capacity, to.n);
         return DLP_ERR_LENGTH;
     }
     to.at[to.n] = to.n - 1;
     part->bytes = begins + (to.n + 1) * 8;
     if (part->items != 0 && part->items != to.n - 1)
-        return dlp_fail(part->call, 0, "%s%s%" PRIu64 " samples, not %" PRIu64,
-                        name != NULL ? dlpi_formats_name(name) : "", name != NULL ? ": " : "",
-                        to.n - 1, part->items);
+        return dlpi_tar_fail(&told, 0, "%" PRIu64 " samples, not %" PRIu64, to.n - 1, part->items);
     part->items = to.n - 1;
     return 0;
 }
@@ -1688,6 +1698,7 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     const dlp_part *part = item->part;
     const uint64_t words = part != NULL && part->bytes % 8 == 0 ? part->bytes / 8 : 0;
     const uint64_t *word, *at;
+    dlpi_tar_told told;
     uint64_t n;
     if (words < 2) return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
     word = part->data;
@@ -1696,8 +1707,8 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
         at[part->item + 1] > part->bytes)
         return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
-    return dlpi_tar_item(p->desc, item->worker_state, item, item->call,
-                         dlpi_tar_name(p->desc, part->index),
+    told = (dlpi_tar_told){item->call, dlpi_tar_name(p->desc, part->index)};
+    return dlpi_tar_item(p->desc, item->worker_state, item, &told,
                          (const uint8_t *)part->data + at[part->item],
                          at[part->item + 1] - at[part->item], at[part->item]);
 }
@@ -1706,6 +1717,7 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
 typedef struct dlpi_tar_expander {
     const dlp_tar_desc *d;
     dlp_expand *x;
+    dlpi_tar_told told;
     uint64_t from;
     bool any;
     int rc;
@@ -1716,13 +1728,10 @@ static bool dlpi_tar_expand_add(void *to, uint64_t at) {
     const dlp_item *input = e->x->item;
     if (e->any) {
         dlp_item *item = dlp_expand_add(e->x);
-        if (item == NULL) {
-            e->rc = DLP_ERR_LENGTH;
-            return false;
-        }
-        e->rc = dlpi_tar_item(e->d, input->worker_state, item, e->x->call,
-                              dlpi_tar_name(e->d, input->index),
-                              (const uint8_t *)input->data[0] + e->from, at - e->from, e->from);
+        e->rc = item == NULL ? DLP_ERR_LENGTH
+                             : dlpi_tar_item(e->d, input->worker_state, item, &e->told,
+                                             (const uint8_t *)input->data[0] + e->from,
+                                             at - e->from, e->from);
     }
     e->from = at;
     e->any = true;
@@ -1732,9 +1741,9 @@ static bool dlpi_tar_expand_add(void *to, uint64_t at) {
 DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
     const dlp_tar_desc *d = desc;
     dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0], .fd = -1};
-    dlpi_tar_expander e = {d, x, 0, false, 0};
+    dlpi_tar_expander e = {d, x, {x->call, dlpi_tar_name(d, x->item->index)}, 0, false, 0};
     if (dlpi_tar_samples(&t, dlpi_tar_expand_add, &e) == 0) return 0;
-    return e.rc != 0 ? e.rc : dlpi_tar_say(&t, x->call, dlpi_tar_name(d, x->item->index));
+    return e.rc != 0 ? e.rc : dlpi_tar_say(&t, &e.told, 0);
 }
 
 #endif /* DLPIPE_IMPLEMENTATION */

@@ -108,8 +108,9 @@ static int run_whole(const dlp_tar_desc *tar, dlp_loader_desc desc, uint64_t mos
                                  .user = &parts,
                                  .max_part_bytes = most,
                                  .max_items = 1 << 20, /* nobody has counted them */
-                                 .min_items = 64,
-                                 .streams = 2,
+                                 /* a shard with fewer is an error: the more, the fewer cells */
+                                 .min_items = desc.batch_size / 4 + 1,
+                                 .streams = tar->n_paths > 1 ? 2 : 1,
                                  .shuffle_parts = 1,
                                  .shuffle_items = 1};
     return run(&desc);

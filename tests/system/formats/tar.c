@@ -504,12 +504,12 @@ static void tar__members_that_fit_no_field__errors_of_items(void) {
     shard s = {NULL, 0};
     rig_rows *r;
     add(&s, "a.bin", '0', "x", 1);
-    item_fails(&s, &d, DLP_ERR_CALLBACK, "a has no member .cls");
+    item_fails(&s, &d, DLP_ERR_CALLBACK, "/hand.tar: a has no member .cls");
     add(&s, "a.cls", '0', "1234", 4);
     item_fails(&s, &d, DLP_ERR_CALLBACK, "a has no member .bin");
     add(&s, "a.cls", '0', "12345", 5);
     add(&s, "a.bin", '0', "x", 1);
-    item_fails(&s, &d, DLP_ERR_LENGTH, "a.cls has 5 bytes; field cls takes 4");
+    item_fails(&s, &d, DLP_ERR_LENGTH, "/hand.tar: a.cls has 5 bytes; field cls takes 4");
     add(&s, "a.bin", '0', "x", 1);
     add(&s, "a.BIN", '0', "x", 1);
     item_fails(&s, &d, DLP_ERR_CALLBACK, "byte 1024: a second member a.BIN");
@@ -613,7 +613,7 @@ static void tar__a_part_or_input_that_is_cut__its_name_in_the_error(void) {
     l.parts.max_items = 9;
     l.parts.max_part_bytes = rig_bytes(paths[0]) + 8;
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK && dlp_pipe_next(p, &b) == DLP_ERR_LENGTH);
-    CHECK(strstr(dlp_pipe_error(p)->message, "has no room for the places") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "with no room for the places of") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     free((char *)(uintptr_t)paths[0]);
 }
