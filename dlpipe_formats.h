@@ -244,7 +244,8 @@ typedef struct dlp_tar_parts {
     const dlp_tar_desc *desc; /* required: fields, decode and so on */
     dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar: that of
                          dlp_part_files_load, of dlp_s3_source_wire_parts, or one that unpacks */
-    void *user;               /* of load */
+    void *user; /* of load. After dlp_s3_source_wire_parts: take load and user of the desc of parts,
+                   and set its count to NULL, and max_items */
 } dlp_tar_parts;
 
 /* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are
@@ -1328,7 +1329,7 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
 /* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
 static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
-    dlpi_tar_head h;
+    dlpi_tar_head h = {.type = 0};
     e->begins = t->at;
     for (;;) {
         bool has_data;

@@ -105,7 +105,8 @@ typedef struct dlp_tar_parts {
     const dlp_tar_desc *desc; /* required: fields, decode and so on */
     dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar: that of
                          dlp_part_files_load, of dlp_s3_source_wire_parts, or one that unpacks */
-    void *user;               /* of load */
+    void *user; /* of load. After dlp_s3_source_wire_parts: take load and user of the desc of parts,
+                   and set its count to NULL, and max_items */
 } dlp_tar_parts;
 
 /* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are

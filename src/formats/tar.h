@@ -271,7 +271,7 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
 /* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
 static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
-    dlpi_tar_head h;
+    dlpi_tar_head h = {.type = 0};
     e->begins = t->at;
     for (;;) {
         bool has_data;
