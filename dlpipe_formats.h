@@ -9,8 +9,8 @@
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
           #include "dlpipe_formats.h"
-   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open,
-      dlp_tar_open. Shards that are loaded whole: dlp_tar_load, dlp_tar_expand.
+   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open, dlp_tar_open.
+      Shards that are loaded whole: dlp_tar_load, dlp_tar_expand.
    3  Close the pipe, then the source: dlp_source_close.
 
    >>contents               search for the anchor
@@ -39,9 +39,9 @@
    ends in .new), and renames it. A process that is killed meanwhile leaves that file.
 
    An item whose place in the index is wrong is an error, which names the data file; remove its
-   index then. Lines compare the bytes before and at their ends; samples of tar shards compare the
-   sums of headers, and the keys. If the index file is cut while it is mapped, the process
-   ends by SIGBUS. dlpipe itself never cuts one.
+   index then. Lines compare the bytes before and at their ends. Samples of tar shards compare the
+   sums of headers, and the keys. If the index file is cut while it is mapped, the process ends by
+   SIGBUS. dlpipe itself never cuts one.
 
    >>formats-own            A FORMAT OF YOUR OWN
    This header calls nothing but what dlpipe.h declares. So another format can be one file, too. It
@@ -57,7 +57,7 @@
      left out: make shards with --hard-dereference and --dereference.
    * A file that holds several archives, one behind the other, ends for dlpipe with the first one.
    * A made-up index can leave out the last members of a sample, if their fields are optional.
-   * dlpipe_formats.h is compiled in the same file as dlpipe.h's implementation, or after it.
+   * dlpipe_formats.h is compiled in the same file as dlpipe.h's implementation.
 */
 
 #ifndef DLPIPE_FORMATS_H
@@ -735,8 +735,8 @@ static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *
 /* Say that what is at an item is not what the index promises. */
 static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item, uint64_t at) {
     return dlp_fail(item->call, 0,
-                    "%s: byte %" PRIu64 ": the index does not fit the file; remove %s.dlpidx",
-                    dlpi_formats_name(f->path), at, dlpi_formats_name(f->path));
+                    "%s: byte %" PRIu64 ": the index does not fit the file; remove its .dlpidx",
+                    dlpi_formats_name(f->path), at);
 }
 
 /* Say that an item is too long. */
@@ -1151,16 +1151,17 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Is the sum of the header right? Old programs took its bytes as signed. */
+/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as signed:
+   256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
-    uint64_t sum = 0, want;
-    int64_t with_sign = 0;
-    for (int i = 0; i < DLPI_TAR_BLOCK; i++) {
-        uint8_t byte = i >= 148 && i < 156 ? ' ' : h[i];
-        sum += byte;
-        with_sign += (int8_t)byte;
-    }
-    return dlpi_tar_number(h + 148, 8, &want) && (want == sum || (int64_t)want == with_sign);
+    uint32_t sum = 8 * ' ', high = 0;
+    uint64_t want;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) sum += h[i];
+    for (int i = 148; i < 156; i++) sum -= h[i];
+    if (!dlpi_tar_number(h + 148, 8, &want)) return false;
+    if (want == sum) return true;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) high += (i < 148 || i >= 156) && h[i] > 127;
+    return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
 static const char *dlpi_tar_other(const uint8_t *h) {

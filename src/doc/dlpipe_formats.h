@@ -10,8 +10,8 @@
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
           #include "dlpipe_formats.h"
-   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open,
-      dlp_tar_open. Shards that are loaded whole: dlp_tar_load, dlp_tar_expand.
+   2  Open a source, and give it to a loader or a fetch node: dlp_lines_open, dlp_tar_open.
+      Shards that are loaded whole: dlp_tar_load, dlp_tar_expand.
    3  Close the pipe, then the source: dlp_source_close.
 
    >>contents               search for the anchor
@@ -40,9 +40,9 @@
    ends in .new), and renames it. A process that is killed meanwhile leaves that file.
 
    An item whose place in the index is wrong is an error, which names the data file; remove its
-   index then. Lines compare the bytes before and at their ends; samples of tar shards compare the
-   sums of headers, and the keys. If the index file is cut while it is mapped, the process
-   ends by SIGBUS. dlpipe itself never cuts one.
+   index then. Lines compare the bytes before and at their ends. Samples of tar shards compare the
+   sums of headers, and the keys. If the index file is cut while it is mapped, the process ends by
+   SIGBUS. dlpipe itself never cuts one.
 
    >>formats-own            A FORMAT OF YOUR OWN
    This header calls nothing but what dlpipe.h declares. So another format can be one file, too. It
@@ -58,5 +58,5 @@
      left out: make shards with --hard-dereference and --dereference.
    * A file that holds several archives, one behind the other, ends for dlpipe with the first one.
    * A made-up index can leave out the last members of a sample, if their fields are optional.
-   * dlpipe_formats.h is compiled in the same file as dlpipe.h's implementation, or after it.
+   * dlpipe_formats.h is compiled in the same file as dlpipe.h's implementation.
 */

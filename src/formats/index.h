@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/formats/lines, system/formats/tar */
+#include "api/codes.h"
 #include "api/errors.h"
 #include "api/order.h"
 #include "formats/platform.h"

@@ -225,8 +225,8 @@ static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *
 /* Say that what is at an item is not what the index promises. */
 static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item, uint64_t at) {
     return dlp_fail(item->call, 0,
-                    "%s: byte %" PRIu64 ": the index does not fit the file; remove %s.dlpidx",
-                    dlpi_formats_name(f->path), at, dlpi_formats_name(f->path));
+                    "%s: byte %" PRIu64 ": the index does not fit the file; remove its .dlpidx",
+                    dlpi_formats_name(f->path), at);
 }
 
 /* Say that an item is too long. */

@@ -93,16 +93,17 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Is the sum of the header right? Old programs took its bytes as signed. */
+/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as signed:
+   256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
-    uint64_t sum = 0, want;
-    int64_t with_sign = 0;
-    for (int i = 0; i < DLPI_TAR_BLOCK; i++) {
-        uint8_t byte = i >= 148 && i < 156 ? ' ' : h[i];
-        sum += byte;
-        with_sign += (int8_t)byte;
-    }
-    return dlpi_tar_number(h + 148, 8, &want) && (want == sum || (int64_t)want == with_sign);
+    uint32_t sum = 8 * ' ', high = 0;
+    uint64_t want;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) sum += h[i];
+    for (int i = 148; i < 156; i++) sum -= h[i];
+    if (!dlpi_tar_number(h + 148, 8, &want)) return false;
+    if (want == sum) return true;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) high += (i < 148 || i >= 156) && h[i] > 127;
+    return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
 static const char *dlpi_tar_other(const uint8_t *h) {
