@@ -540,10 +540,11 @@ static void lines__ends_at_borders_of_blocks__found(void) {
 }
 
 /* Another thread changes the time of the file all the while. */
-static volatile sig_atomic_t changing;
+static int changing;
 
 static void *change(void *path) {
-    for (long i = 0; changing; i++) rig_time(path, 1000 + i % 1000);
+    for (long i = 0; __atomic_load_n(&changing, __ATOMIC_RELAXED); i++)
+        rig_time(path, 1000 + i % 1000);
     return NULL;
 }
 
@@ -552,10 +553,10 @@ static void lines__a_file_that_changes_meanwhile__an_error_and_no_index(void) {
     char *path = strdup(rig_write("busy", t.bytes, t.n));
     dlp_lines_desc d = {.path = path};
     pthread_t thread;
-    changing = 1;
+    __atomic_store_n(&changing, 1, __ATOMIC_RELAXED);
     CHECK(pthread_create(&thread, NULL, change, path) == 0);
     refused(&d, DLP_ERR_CORRUPT, "/busy: changed while its items were found");
-    changing = 0;
+    __atomic_store_n(&changing, 0, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
     CHECK(access(in_rig("busy.dlpidx"), F_OK) != 0);
     free(path);
