@@ -284,7 +284,7 @@ static int decode(void *user, void *state, dlp_item *item, const dlp_tar_sample 
 static void tar__a_decode__gets_key_and_members(void) {
     static const dlp_field text = {"text", DLP_U8, 1, {MOST}, 1, 0};
     decoder state = {0};
-    dlp_tar_desc d = {.path = make_shard("decode.tar", "", 0, 5, 1),
+    dlp_tar_desc d = {.path = make_shard("decode.tar", "--format=ustar", 0, 5, 1),
                       .fields = &text,
                       .n_fields = 1,
                       .decode = decode,
@@ -700,7 +700,10 @@ static void fuzz_one(uint64_t seed, const shard *from, const dlp_tar_desc *d) {
     if (load_shard(&s, &part, &t, d, 8 * (seed % 9)) == 0) {
         part.call = NULL;
         item.part = &part;
-        for (part.item = 0; part.item <= part.items; part.item++) dlp_tar_fetch(&t, &item);
+        for (part.item = 0; part.item <= part.items; part.item++) {
+            int rc = dlp_tar_fetch(&t, &item);
+            CHECK(part.item < part.items || rc != 0);
+        }
     }
     free(part.data);
     free(s.bytes);
