@@ -1151,8 +1151,8 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as signed:
-   256 less for each above 127. */
+/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as
+   signed: 256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
     uint32_t sum = 8 * ' ', high = 0;
     uint64_t want;
