@@ -19,7 +19,7 @@ endif
 CFLAGS ?= $(O)
 LIBS := -lpthread -lm -ldl
 
-PRODUCTS := dlpipe dlpipe_shm dlpipe_s3
+PRODUCTS := dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats
 HEADERS := $(addsuffix .h,$(PRODUCTS))
 COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
 # unit/ and system/ are laid out as src/ is.
@@ -41,7 +41,7 @@ FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/mod
                      musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
                      aarch64/pipe_awake aarch64/s3_tls \
-                     aarch64/tokens \
+                     aarch64/tokens aarch64/lines aarch64/tar \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))
@@ -75,11 +75,11 @@ help:
 	@echo 'make check          a part of it that takes about a minute'
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
-	@echo 'make headers        make dlpipe.h, dlpipe_shm.h and dlpipe_s3.h out of src/'
-	@echo 'make without KIND=x the three without it ("x y": two), in build/without; ALL=1: tests'
+	@echo 'make headers        make dlpipe.h and the headers beside it out of src/'
+	@echo 'make without KIND=x the headers without it ("x y": two), in build/without; ALL=1: tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
-	@echo 'make lib            build/so/libdlpipe.so, all three in it; TLS=1: with OpenSSL'
+	@echo 'make lib            build/so/libdlpipe.so, all headers in it; TLS=1: with OpenSSL'
 	@echo 'make install        it, the headers and dlpipe.pc: PREFIX=/usr/local DESTDIR= LIBDIR='
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
@@ -238,6 +238,18 @@ $(B)/examples/positions: examples/positions.c $(HEADERS) Makefile
 	@if printf '#include <zlib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1; then \
 	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -lz; \
 	else echo 'left out: $@: there is no zlib to compile with (Debian: zlib1g-dev)'; fi
+
+# With zlib, with cJSON, where these are there to compile with.
+$(B)/examples/webdataset: examples/webdataset.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@zlib='-DUSE_ZLIB -lz'; printf '#include <zlib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || \
+	    zlib=; set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$zlib $(LIBS)
+
+$(B)/examples/jsonl: examples/jsonl.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@cjson='-DUSE_CJSON -lcjson'; \
+	    printf '#include <cjson/cJSON.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || cjson=; \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$cjson $(LIBS)
 
 # With https where OpenSSL is there to compile with.
 $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
@@ -481,7 +493,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev zlib1g-dev \
-            openmpi-bin libopenmpi-dev openssl libssl-dev \
+            libcjson-dev openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
             swift-proxy swift-account swift-container swift-object python3-pip \
             pkg-config cmake meson ninja-build

@@ -17,6 +17,8 @@
           dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
+          dlp_lines_open, _tar_   ... that are lines of text, or samples of tar shards
+                                  (dlpipe_formats.h)
           dlp_tokens_open         windows of a language model's token shards (>>tokens)
           dlp_arrays_open         rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
@@ -266,6 +268,7 @@
      dlp_files_*, dlp_tokens_*, dlp_arrays_*
      dlp_source_close, dlp_push_* (but for >>push)     any               close after the pipes
      dlp_s3_*: in dlpipe_s3.h, beside each
+     dlp_lines_*, dlp_tar_*: in dlpipe_formats.h, beside each
 
      callback                     runs in
      fetch, load (chunks, parts), the stage's threads, several at once; inline: the consumer's next;
@@ -1870,7 +1873,10 @@ struct dlp_chunks_desc;
    objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
    and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
    copy of the struct and change fetcher and in_flight of the copy. DLP_FETCH_SEQUENTIAL with
-   in_flight 0 takes one item at a time, also inline. */
+   in_flight 0 takes one item at a time, also inline.
+   A program may make a source of its own: it sets fetch.dataset (with fetch and user), id and
+   close; the other fields are 0 or as in dlp_fetch_desc. Items of files can be left to >>files: a
+   copy of such a source, with another close, is a source (dlpipe_formats.h has two of these). */
 typedef struct dlp_source {
     dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
     uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
@@ -3543,7 +3549,8 @@ enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
-    int32_t fd;       /* not -1: read this open file and leave it open; no path then */
+    int32_t fd;       /* not -1: read this open file and leave it open. Errors name it by path,
+                         if path is set */
     uint64_t offset;  /* bytes from the file's beginning to the item's */
     uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
                          be a block device */
@@ -27735,7 +27742,7 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
 /* How messages call the file: the end of a long path says more than its beginning. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
-    if (q->at.fd >= 0) {
+    if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
         snprintf(buf, size, "file descriptor %d", q->at.fd);
         return buf;
     }

@@ -25,7 +25,8 @@ enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
-    int32_t fd;       /* not -1: read this open file and leave it open; no path then */
+    int32_t fd;       /* not -1: read this open file and leave it open. Errors name it by path,
+                         if path is set */
     uint64_t offset;  /* bytes from the file's beginning to the item's */
     uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
                          be a block device */

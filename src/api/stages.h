@@ -106,7 +106,10 @@ struct dlp_chunks_desc;
    objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
    and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
    copy of the struct and change fetcher and in_flight of the copy. DLP_FETCH_SEQUENTIAL with
-   in_flight 0 takes one item at a time, also inline. */
+   in_flight 0 takes one item at a time, also inline.
+   A program may make a source of its own: it sets fetch.dataset (with fetch and user), id and
+   close; the other fields are 0 or as in dlp_fetch_desc. Items of files can be left to >>files: a
+   copy of such a source, with another close, is a source (dlpipe_formats.h has two of these). */
 typedef struct dlp_source {
     dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
     uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:

@@ -18,6 +18,8 @@
           dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
+          dlp_lines_open, _tar_   ... that are lines of text, or samples of tar shards
+                                  (dlpipe_formats.h)
           dlp_tokens_open         windows of a language model's token shards (>>tokens)
           dlp_arrays_open         rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
@@ -267,6 +269,7 @@
      dlp_files_*, dlp_tokens_*, dlp_arrays_*
      dlp_source_close, dlp_push_* (but for >>push)     any               close after the pipes
      dlp_s3_*: in dlpipe_s3.h, beside each
+     dlp_lines_*, dlp_tar_*: in dlpipe_formats.h, beside each
 
      callback                     runs in
      fetch, load (chunks, parts), the stage's threads, several at once; inline: the consumer's next;

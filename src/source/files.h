@@ -243,7 +243,7 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
 /* How messages call the file: the end of a long path says more than its beginning. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
-    if (q->at.fd >= 0) {
+    if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
         snprintf(buf, size, "file descriptor %d", q->at.fd);
         return buf;
     }

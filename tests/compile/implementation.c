@@ -11,3 +11,6 @@
 #ifdef WITH_S3
 #include "../../dlpipe_s3.h"
 #endif
+#ifdef WITH_FORMATS
+#include "../../dlpipe_formats.h"
+#endif

@@ -3,10 +3,13 @@
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
+#include "../../dlpipe_formats.h"
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
+#include "../../dlpipe_formats.h"
 #undef DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
+#include "../../dlpipe_formats.h"

@@ -4,15 +4,16 @@
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
-# reads what is a table only, tar finds the samples of its shards, positions gives any ranks
-# the same rows, pack packs each token, join has the rows of all its datasets, graph the same
-# rows of each table whatever its workers, and evaluate sees each validation item in each epoch.
+# reads what is a table only, tar and webdataset find the samples of shards, jsonl reads lines,
+# positions gives any ranks the same rows, pack packs each token, join has the rows of all its
+# datasets, graph the same rows of each table whatever its workers, and evaluate sees each
+# validation item in each epoch.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
 for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar pack join graph evaluate; do
+    epochs table tar webdataset jsonl pack join graph evaluate; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
@@ -348,6 +349,22 @@ printf 'a,b\n1,2\n3\n5,6,7\n' >$dir/table.csv
 timeout 60 $dir/table $dir/table.csv >$dir/said 2>&1 && fail 'table: took lines of other lengths'
 grep -q 'column [12] of row [23] is no number' $dir/said || fail "table says: $(cat $dir/said)"
 
+# jsonl: each text once, with any number of threads; an index file is written once; a line is named.
+timeout 60 $dir/jsonl -w 3 >$dir/said || fail "jsonl: exit code $?"
+texts='1000 texts, 10.50 bytes each; 143 143 143 143 143 143 142 0 0 0'
+[ "$(cat $dir/said)" = "$texts" ] || fail "jsonl says: $(cat $dir/said)"
+printf '{"text": "a", "label": 1}\r\n\n{"label": 2, "text": "bcd"}' >$dir/a.jsonl
+cp $dir/a.jsonl $dir/b.jsonl
+for i in 1 2; do
+    timeout 60 $dir/jsonl -w 1 -t 2 $dir/a.jsonl $dir/b.jsonl >$dir/said ||
+        fail "jsonl: exit code $?"
+    grep -q '^4 texts, 2.00 bytes each; 0 2 2 0' $dir/said || fail "jsonl says: $(cat $dir/said)"
+done
+[ "$(wc -c <$dir/b.jsonl.dlpidx)" -eq 88 ] || fail 'jsonl: no index file of two lines'
+echo '{"text": "a", "label": 11}' >$dir/a.jsonl
+timeout 60 $dir/jsonl $dir/a.jsonl >$dir/said 2>&1 && fail 'jsonl: took a label of 11'
+grep -q 'item 0 .*no label of 0 to 9' $dir/said || fail "jsonl says: $(cat $dir/said)"
+
 # tar: each sample of made-up shards once; of one that tar made, where it has that; a label is lost.
 timeout 60 $dir/tar >$dir/said || fail "tar: exit code $?"
 [ "$(grep -c ': 75 samples, ' $dir/said)" -eq 10 ] || fail "tar says: $(cat $dir/said)"
@@ -363,6 +380,24 @@ if command -v tar >/dev/null 2>&1; then
         fail "tar says: $(cat $dir/said)"
     timeout 60 $dir/tar $dir/a.tar $dir/b.tar >$dir/said 2>&1 && fail 'tar: a label is missing'
     grep -q 'sample 5 of .*b.tar: no .cls' $dir/said || fail "tar says: $(cat $dir/said)"
+    # webdataset: the same of all samples at random, and of whole shards.
+    for s in '' -s; do
+        timeout 60 $dir/webdataset $s >$dir/said || fail "webdataset $s: exit code $?"
+        [ "$(grep -c ': 75 samples, ' $dir/said)" -eq 10 ] || fail "webdataset: $(cat $dir/said)"
+        timeout 60 $dir/webdataset $s -w 1 -b 4 -m 1 $dir/a.tar >$dir/said ||
+            fail "webdataset $s: exit code $?"
+        [ "$(grep -c ': 1 samples, first bytes sum to 48$' $dir/said)" -eq 10 ] ||
+            fail "webdataset says: $(cat $dir/said)"
+        timeout 60 $dir/webdataset $s -m 1 $dir/a.tar $dir/b.tar >$dir/said 2>&1 &&
+            fail 'webdataset: a label is missing'
+        grep -q ': 15 has no member .cls' $dir/said ||
+            fail "webdataset says: $(cat $dir/said)"
+        head -c 3000 $dir/a.tar >$dir/cut.tar
+        timeout 60 $dir/webdataset $s -m 1 $dir/cut.tar >$dir/said 2>&1 &&
+            fail 'webdataset: took a cut shard'
+        grep -q 'cut.tar: byte 3000: it was cut' $dir/said || fail "webdataset: $(cat $dir/said)"
+    done
+    [ -s $dir/a.tar.dlpidx ] || fail 'webdataset: no index file'
 fi
 
 [ $wrong -eq 0 ]

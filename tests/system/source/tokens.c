@@ -228,7 +228,7 @@ static void tokens__multiple__the_rest_of_each_shard_is_left_out(void) {
     CHECK(info->id != dlp_tokens_describe(plain)->id);
     CHECK(dlp_source_close(t) == DLP_OK && dlp_source_close(plain) == DLP_OK);
     for (uint32_t rank = 0; rank < 2; rank++) { /* the tokens of each batch lie in one shard */
-        dlp_loader_desc l = {.batch_size = 4, .sampler = {.rank = rank, .world_size = 2}};
+        dlp_loader_desc l = {.batch_size = 4, .pipe = {.rank = rank, .world_size = 2}};
         dlp_pipe *p = NULL;
         dlp_batch *b;
         t = must_open(&d);

@@ -1,0 +1,359 @@
+"""dlpipe from Python: one file, by ctypes. It needs build/so/libdlpipe.so (make lib) and dlpipe.h.
+
+    import dlpipe
+    source = dlpipe.Source("tokens", pattern="shards/*.bin", length=1024)
+    for batch in dlpipe.Loader(source=source, batch_size=64, num_workers=2, shuffle=True):
+        x = batch["tokens"]  # an array of numpy, without a copy
+        y = torch.from_dlpack(batch.tensor("tokens"))  # or one of another DLPack library
+
+Source("tokens") is dlp_tokens_open, and so for files, arrays, lines and tar. Arguments of Source
+and Loader are fields of dlp_tokens_desc and dlp_loader_desc, as dlpipe.h explains them:
+
+    text          bytes that end with 0; a list of texts, or of numbers: an array. The field n_...
+                  that counts it is set, too
+    dict          a struct in the struct: Loader(..., pipe={"max_held": 4}, sampler={"seed": 3})
+    field(...)    a dlp_field; a list of these: fields and n_fields
+    a C function  of a library that ctypes has loaded: a callback, such as a fetch
+
+    lib = ctypes.CDLL("./mine.so")
+    Loader(dataset={"n_items": 1000, "fields": [field("x", "f32", 3)], "fetch": lib.fetch},
+           batch_size=64, num_workers=4)
+
+A batch goes back to the pipe when the loop asks for the next one and its last array is gone. An
+array that is kept longer holds its batch: then give pipe={"max_held": N}, which is 2 here by
+default. Callbacks run in threads of C: a callback in Python would wait for the interpreter's lock.
+
+The layout of structs is read out of the headers, so it is that of the library next to them.
+DLPIPE_HOME says where headers and library are; else they are looked for in the repository that
+holds this file, and in /usr/local.
+"""
+import ctypes as c
+import glob
+import os
+import re
+
+END, EPOCH_END, STOPPED = 4099, 4100, 4101
+INDEX, VALID, LENGTHS, OFFSETS = 1, 2, 3, 4
+
+
+class Error(Exception):
+    """What dlp_error_format says; code is a DLP_ERR_*."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+def _find(*names):
+    here = os.path.dirname(os.path.abspath(__file__))
+    tree = os.path.dirname(os.path.dirname(here))
+    for root in filter(None, (os.environ.get("DLPIPE_HOME"), here, tree, "/usr/local")):
+        for name in names:
+            found = glob.glob(os.path.join(glob.escape(root), name))
+            if found:
+                return found[0]
+    raise ImportError("there is no %s: make lib, or set DLPIPE_HOME" % " or ".join(names))
+
+
+# ---- structs, out of the headers ----------------------------------------------------------------
+
+_NUMBERS = {"char": c.c_char, "double": c.c_double, "float": c.c_float, "int": c.c_int,
+            "size_t": c.c_size_t, "dlp_dtype": c.c_uint32, "dlp_stage": c.c_int32}
+for _bits in (8, 16, 32, 64):
+    _NUMBERS["int%d_t" % _bits] = getattr(c, "c_int%d" % _bits)
+    _NUMBERS["uint%d_t" % _bits] = getattr(c, "c_uint%d" % _bits)
+
+
+def _bare(text):
+    """Declarations alone, without comments and lines of the preprocessor."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S).replace("\\\n", " ")
+    return re.sub(r"^\s*#[^\n]*", "", text, flags=re.M)
+
+
+class _Structs(dict):
+    """Classes of ctypes by the names of typedefs: those whose members are all known."""
+
+    def __init__(self, texts):
+        super().__init__()
+        self.most = {}
+        for text in texts:
+            for name, number in re.findall(r"(DLP_[A-Z0-9_]+) (?:= )?\(?(\d+)\)?\b", text):
+                self.most.setdefault(name, int(number))
+            for body, name in re.findall(r"typedef struct \w+ \{(.*?)\n\} (dlp_\w+);", _bare(text),
+                                         flags=re.S):
+                self.add(name, body)
+
+    def add(self, name, body):
+        try:
+            members = [m for part in self.split(body) for m in self.members(part)]
+        except KeyError:
+            return  # nobody needs it from here
+        self[name] = type(name, (c.Structure,), {"_fields_": members})
+
+    @staticmethod
+    def split(body):
+        if "{" in body:
+            raise KeyError("a struct inside")
+        return filter(None, (" ".join(part.split()) for part in body.split(";")))
+
+    def members(self, part):
+        called = re.search(r"\(\*(\w+)\)\(", part)
+        if called:
+            return [(called.group(1), c.c_void_p)]
+        base, rest = re.match(r"(?:const )?(?:struct )?(\w+)\s*(.*)", part).groups()
+        return [self.member(base, one.strip()) for one in rest.split(",")]
+
+    def member(self, base, text):
+        parts = re.fullmatch(r"((?:\* ?(?:const ?)?|const ?)*)(\w+)(?:\[(\w+)\])?", text)
+        if parts is None:
+            raise KeyError(text)
+        stars, name, many = parts.groups()
+        if "*" in stars or base.endswith("_fn"):
+            kind = c.c_char_p if base == "char" and stars.count("*") == 1 else c.c_void_p
+        else:
+            kind = _NUMBERS[base] if base in _NUMBERS else self[base]
+        if many:
+            kind = kind * (int(many) if many.isdigit() else self.most[many])
+        return name, kind
+
+
+def _read(name):
+    with open(_find(name, "include/" + name), encoding="utf-8") as f:
+        return f.read()
+
+
+structs = _Structs([_read("dlpipe.h"), _read("dlpipe_formats.h")])
+lib = c.CDLL(_find("build/so/libdlpipe.so.*", "lib/libdlpipe.so"),
+             mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+
+_DTYPES = {"u": 1, "i": 0, "f": 2, "bf": 4, "bool": 6}
+
+
+def dtype(name):
+    """A dlp_dtype: "u8", "i32", "f32", "bf16", "bool8"."""
+    kind, bits = re.fullmatch(r"([a-z]+)(\d+)", name).groups()
+    return _DTYPES[kind] << 16 | int(bits)
+
+
+def field(name, kind, *shape, ragged=False):
+    """A dlp_field. ragged: the first number of shape is the most rows of an item."""
+    f = structs["dlp_field"](name=name.encode(), dtype=dtype(kind), ndim=len(shape), ragged=ragged)
+    f.shape[:len(shape)] = shape
+    return f
+
+
+# ---- descs --------------------------------------------------------------------------------------
+
+def _array(values, keep):
+    """A C array, and what keeps it alive."""
+    if isinstance(values[0], dict):
+        raise TypeError("a list of structs: make them by dlpipe.structs[name](...)")
+    if isinstance(values[0], (str, bytes, os.PathLike)):
+        values = [os.fsencode(v) for v in values]
+        a = (c.c_char_p * len(values))(*values)
+    elif isinstance(values[0], c.Structure):
+        a = (type(values[0]) * len(values))(*values)
+    else:
+        a = (c.c_uint64 * len(values))(*values)
+    keep.append((a, values))
+    return c.cast(a, c.c_void_p).value
+
+
+def fill(desc, values, keep):
+    """Set fields of a desc. What C borrows is put into keep, which must live as long."""
+    kinds = dict(desc._fields_)
+    for name, value in values.items():
+        if name not in kinds:
+            raise TypeError("%s has no field %s" % (type(desc).__name__, name))
+        if isinstance(value, dict):
+            fill(getattr(desc, name), value, keep)
+            continue
+        if isinstance(value, (list, tuple)):
+            if "n_" + name in kinds:
+                setattr(desc, "n_" + name, len(value))
+            value = _array(value, keep)
+        elif isinstance(value, Source):
+            keep.append(value)
+            value = value.at.value
+        elif isinstance(value, c.Structure):
+            keep.append(value)
+            value = c.addressof(value)
+        elif kinds[name] is c.c_char_p and value is not None:
+            value = os.fsencode(value)
+        elif kinds[name] is c.c_void_p and hasattr(value, "argtypes"):  # a function
+            keep.append(value)
+            value = c.cast(value, c.c_void_p).value
+        elif isinstance(value, bool):
+            value = int(value)
+        setattr(desc, name, value)
+    return desc
+
+
+def _check(code, err):
+    if code != 0:
+        text = c.create_string_buffer(1024)
+        lib.dlp_error_format(c.byref(err), text, c.c_size_t(len(text)))
+        raise Error(code, text.value.decode(errors="replace"))
+
+
+class Source:
+    """What has the items: Source("lines", path="a.jsonl"), a dlp_lines_open."""
+
+    def __init__(self, kind, **values):
+        err = structs["dlp_error"]()
+        self._keep = []
+        self.at = c.c_void_p()
+        desc = fill(structs["dlp_%s_desc" % kind](), values, self._keep)
+        _check(getattr(lib, "dlp_%s_open" % kind)(c.byref(self.at), c.byref(desc), c.byref(err)),
+               err)
+
+    def close(self):
+        """Free the source. Close the pipes of it first."""
+        if self.at and lib.dlp_source_close(self.at) == 0:
+            self.at = c.c_void_p()
+
+    def __del__(self):
+        if hasattr(self, "at"):
+            self.close()
+
+
+# ---- batches ------------------------------------------------------------------------------------
+
+class _Managed(c.Structure):  # DLManagedTensor
+    _fields_ = [("data", c.c_void_p), ("device_type", c.c_int32), ("device_id", c.c_int32),
+                ("ndim", c.c_int32), ("dtype", c.c_uint32), ("shape", c.c_void_p),
+                ("strides", c.c_void_p), ("byte_offset", c.c_uint64), ("manager_ctx", c.c_void_p),
+                ("deleter", c.CFUNCTYPE(None, c.c_void_p))]
+
+
+_python = c.pythonapi
+_python.PyCapsule_New.restype = c.py_object
+_python.PyCapsule_New.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
+_python.PyCapsule_IsValid.argtypes = [c.c_void_p, c.c_char_p]
+_python.PyCapsule_GetPointer.restype = c.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [c.c_void_p, c.c_char_p]
+
+
+@c.PYFUNCTYPE(None, c.c_void_p)
+def _capsule_end(capsule):  # a capsule that nobody took over has the name of before
+    if _python.PyCapsule_IsValid(capsule, b"dltensor"):
+        at = _python.PyCapsule_GetPointer(capsule, b"dltensor")
+        _Managed.from_address(at).deleter(at)
+
+
+class Tensor:
+    """What from_dlpack of numpy, PyTorch or JAX asks for. Each of these calls holds the batch."""
+
+    def __init__(self, batch, number, rows=0):
+        self._batch, self._number, self._rows = batch, number, rows
+
+    def __dlpack__(self, stream=None, **_):
+        b, at, err = self._batch, c.c_void_p(), structs["dlp_error"]()
+        if b.pipe.at is None or b.at is None:
+            raise Error(-5, "the batch was given back")
+        if self._rows:
+            code = lib.dlp_batch_dlpack_rows(b.pipe.at, b.at, self._rows, self._number, c.byref(at),
+                                             c.byref(err))
+        else:
+            code = lib.dlp_batch_dlpack(b.pipe.at, b.at, self._number, c.byref(at))
+            err.code = code
+        _check(code, err)
+        return _python.PyCapsule_New(at, b"dltensor", c.cast(_capsule_end, c.c_void_p))
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class Batch:
+    """A batch that the pipe lends, until the loop asks for the next one."""
+
+    def __init__(self, pipe, at):
+        self.pipe, self.at = pipe, at
+        b = structs["dlp_batch"].from_address(at.value)
+        self.count, self.epoch, self.sequence = b.count, b.epoch, b.sequence
+        tensors = (structs["dlp_tensor"] * b.n_fields).from_address(b.fields)
+        self.names = [t.name.decode() for t in tensors]
+
+    def tensor(self, name):
+        """A field, for from_dlpack."""
+        return Tensor(self, self.names.index(name))
+
+    def rows(self, what, name=None):
+        """INDEX, VALID; or LENGTHS, OFFSETS of a field, for from_dlpack."""
+        return Tensor(self, self.names.index(name) if name else 0, what)
+
+    def __getitem__(self, name):
+        """A field as an array of numpy, without a copy."""
+        import numpy
+        return numpy.from_dlpack(self.tensor(name))
+
+    def lengths(self, name):
+        """Lengths of a ragged field as an array of numpy, without a copy."""
+        import numpy
+        return numpy.from_dlpack(self.rows(LENGTHS, name))
+
+    @property
+    def index(self):
+        """The dataset index of each row, as an array of numpy, without a copy."""
+        import numpy
+        return numpy.from_dlpack(self.rows(INDEX))
+
+
+class Loader:
+    """A pipe: Loader(source=..., batch_size=..., ...), a dlp_loader_open. Loop over it. It closes
+    itself behind the last batch; one that is left before is closed by close, or by "with"."""
+
+    def __init__(self, **values):
+        err = structs["dlp_error"]()
+        self._keep, self.at, self._batch = [], None, None
+        values = dict(values, pipe={"max_held": 2, **values.get("pipe", {})})
+        desc = fill(structs["dlp_loader_desc"](), values, self._keep)
+        at = c.c_void_p()
+        _check(lib.dlp_loader_open(c.byref(at), c.byref(desc), c.byref(err)), err)
+        self.at = at
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        at = c.c_void_p()
+        if self.at is None:
+            raise StopIteration
+        self._give_back()
+        code = lib.dlp_pipe_next(self.at, c.byref(at))
+        if code == END:
+            self.close()
+        if code in (END, EPOCH_END, STOPPED):
+            raise StopIteration
+        if code != 0:
+            lib.dlp_pipe_error.restype = c.POINTER(structs["dlp_error"])
+            err = lib.dlp_pipe_error(self.at).contents
+            if err.code == 0:  # next was called wrongly: the pipe is well
+                lib.dlp_code_text.restype = c.c_char_p
+                raise Error(code, lib.dlp_code_text(code).decode())
+            _check(code, err)
+        self._batch = Batch(self, at)
+        return self._batch
+
+    def _give_back(self):
+        if self._batch is not None:
+            lib.dlp_pipe_release(self.at, self._batch.at)
+            self._batch.at = None
+            self._batch = None
+
+    def close(self):
+        """Stop the workers, and free the pipe. Arrays of its batches outlive it."""
+        if self.at is not None:
+            self._give_back()
+            lib.dlp_pipe_close(self.at)
+            self.at = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if hasattr(self, "at"):
+            self.close()

@@ -1,0 +1,375 @@
+/* needs: parts */
+#pragma once
+/* tests: system/formats/tar */
+#include "api/tar.h"
+#include "formats/index.h"
+/* ---------------------------------------------------------------------------------------------
+   >>formats-impl-tar       MEMBERS OF A TAR
+   The one place where bytes of a shard are believed. All sizes and places are compared with the
+   length of the shard before they are used. It reads from memory, or from a descriptor: headers
+   alone. */
+
+enum {
+    DLPI_TAR_BLOCK = 512,
+    DLPI_TAR_NAME = 4096,             /* bytes of a name, its end included */
+    DLPI_TAR_PAX = 64 << 10,          /* most bytes of a pax header */
+    DLPI_TAR_MEMBERS = 256,           /* of a sample */
+    DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME /* the key of a sample and its extensions */
+};
+
+typedef struct dlpi_tar {
+    const uint8_t *bytes; /* NULL: it is read from fd */
+    uint8_t *room;        /* [DLPI_TAR_PAX] for what is read */
+    uint64_t size;        /* bytes of the shard, or of a part of it */
+    int fd;
+    bool extent; /* a part: it ends with its last member */
+    /* Where the next header is; what is wrong, and at which byte. */
+    uint64_t at, wrong_at;
+    int code, errnum;
+    char why[160];
+} dlpi_tar;
+
+/* A member that is a regular file. */
+typedef struct dlpi_tar_entry {
+    uint64_t begins;      /* byte of the first header that is about it */
+    uint64_t data, bytes; /* first byte, number of bytes */
+    size_t key; /* bytes of name that are the key; the extension is behind the next byte */
+    char name[DLPI_TAR_NAME];
+} dlpi_tar_entry;
+
+/* A header, as far as it matters. */
+typedef struct dlpi_tar_head {
+    uint64_t size;
+    char type;
+    char name[DLPI_TAR_BLOCK];
+} dlpi_tar_head;
+
+/* Say what is wrong at a byte. Returns -1. */
+__attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code, uint64_t at,
+                                                                const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->why, sizeof t->why, format, args);
+    va_end(args);
+    t->code = code;
+    t->wrong_at = at;
+    return -1;
+}
+
+/* n bytes from byte `at` on, which stay until the next call. NULL: they are not there. */
+static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
+    int64_t got;
+    if (at > t->size || n > t->size - at) {
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s", what);
+        return NULL;
+    }
+    if (t->bytes != NULL) return t->bytes + at;
+    got = dlpi_formats_read(t->fd, at, n, t->room);
+    if (got == (int64_t)n) return t->room;
+    t->errnum = got < 0 ? errno : 0;
+    dlpi_tar_wrong(t, got < 0 ? DLP_ERR_SYSTEM : DLP_ERR_CORRUPT, at, "%s",
+                   got < 0 ? strerror(t->errnum) : "it was cut while it was read");
+    return NULL;
+}
+
+/* ---- a header ---- */
+
+/* A number in octal digits, with blanks before and a blank or 0 behind; or, if the first bit is
+   set, in base 256. Returns false if it is none. */
+static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
+    uint64_t value = 0;
+    int i = 0;
+    if (text[0] == 0x80) {
+        for (i = 1; i < n; i++) {
+            if (value >> 55 != 0) return false;
+            value = value << 8 | text[i];
+        }
+        *to = value;
+        return true;
+    }
+    while (i < n && text[i] == ' ') i++;
+    for (; i < n && text[i] >= '0' && text[i] <= '7'; i++) value = value * 8 + (text[i] - '0');
+    *to = value;
+    return i == n || text[i] == 0 || text[i] == ' ';
+}
+
+/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as
+   signed: 256 less for each above 127. */
+static bool dlpi_tar_sum(const uint8_t *h) {
+    uint32_t sum = 8 * ' ', high = 0;
+    uint64_t want;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) sum += h[i];
+    for (int i = 148; i < 156; i++) sum -= h[i];
+    if (!dlpi_tar_number(h + 148, 8, &want)) return false;
+    if (want == sum) return true;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i++) high += (i < 148 || i >= 156) && h[i] > 127;
+    return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
+}
+
+static const char *dlpi_tar_other(const uint8_t *h) {
+    if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
+    if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
+    if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";
+    return "is no tar: the sum of its first header is wrong";
+}
+
+/* Read a header. Returns 1; 0: the end of the shard; -1. */
+static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
+    static const uint8_t zeros[DLPI_TAR_BLOCK];
+    const uint8_t *h;
+    size_t n = 0;
+    if (t->extent && t->at == t->size) return 0;
+    h = dlpi_tar_bytes(t, t->at, DLPI_TAR_BLOCK,
+                       t->at == t->size ? "no block of zeros" : "a header");
+    if (h == NULL) return -1;
+    if (memcmp(h, zeros, sizeof zeros) == 0 && !t->extent) return 0;
+    if (!dlpi_tar_sum(h))
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "%s",
+                              t->at == 0 && !t->extent ? dlpi_tar_other(h)
+                                                       : "the sum of this header is wrong");
+    to->type = (char)h[156];
+    if (!dlpi_tar_number(h + 124, 12, &to->size))
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the size in this header is no number");
+    if (memcmp(h + 257,
+               "ustar\0"
+               "00",
+               8) == 0 &&
+        h[345] != 0) { /* a prefix; not of GNU's */
+        n = strnlen((const char *)h + 345, 155);
+        memcpy(to->name, h + 345, n);
+        to->name[n++] = '/';
+    }
+    memcpy(to->name + n, h, 100);
+    to->name[n + 100] = 0;
+    return 1;
+}
+
+/* Go behind the data of a member. Returns false if the shard has not as many bytes. */
+static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
+    const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
+    if (size > rest) {
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size,
+                       "it was cut: %.60s has %" PRIu64 " bytes, %" PRIu64 " are there", name, size,
+                       rest);
+        return false;
+    }
+    size += (DLPI_TAR_BLOCK - size % DLPI_TAR_BLOCK) % DLPI_TAR_BLOCK;
+    t->at = data + size; /* at most a block behind the end, which the next header finds */
+    return true;
+}
+
+/* ---- what pax and GNU headers say of the next member ---- */
+
+typedef struct dlpi_tar_next {
+    bool name, size; /* they are said */
+    uint64_t bytes;
+} dlpi_tar_next;
+
+static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
+    return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the pax header here: %s", what);
+}
+
+/* Take a name. Returns 0 or -1. */
+static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
+                              const uint8_t *text, uint64_t n) {
+    if (n == 0 || n >= DLPI_TAR_NAME || memchr(text, 0, (size_t)n) != NULL)
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at,
+                              "a name here has no byte, a 0, or more "
+                              "than %d bytes",
+                              DLPI_TAR_NAME - 1);
+    memcpy(e->name, text, (size_t)n);
+    e->name[n] = 0;
+    next->name = true;
+    return 0;
+}
+
+/* Take a record "key=value" of n bytes. global: of all members. Returns 0 or -1. */
+static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
+                               const uint8_t *key, uint64_t n, bool global) {
+    const uint8_t *equals = memchr(key, '=', (size_t)n), *value;
+    uint64_t key_bytes;
+    if (equals == NULL) return dlpi_tar_bad_pax(t, "a record without =");
+    key_bytes = (uint64_t)(equals - key);
+    value = equals + 1;
+    n -= key_bytes + 1;
+    if (key_bytes > 10 && memcmp(key, "GNU.sparse", 10) == 0)
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at,
+                              "a sparse file; make the shard without --sparse");
+    if (key_bytes != 4 || (memcmp(key, "path", 4) != 0 && memcmp(key, "size", 4) != 0)) return 0;
+    if (global) return dlpi_tar_bad_pax(t, "a path or size for all members");
+    if (key[0] == 'p') return dlpi_tar_long_name(t, next, e, value, n);
+    next->bytes = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        if (value[i] < '0' || value[i] > '9' || next->bytes > UINT64_MAX / 20)
+            return dlpi_tar_bad_pax(t, "a size that is no number");
+        next->bytes = next->bytes * 10 + (value[i] - '0');
+    }
+    next->size = n > 0;
+    return 0;
+}
+
+/* Take all records: "LENGTH key=value\n". Returns 0 or -1. */
+static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
+                        uint64_t n, bool global) {
+    while (n > 0) {
+        uint64_t length = 0, i = 0;
+        for (; i < n && i < 8 && text[i] >= '0' && text[i] <= '9'; i++)
+            length = length * 10 + (text[i] - '0');
+        if (i == 0 || i >= n || text[i] != ' ' || length > n || length < i + 3 ||
+            text[length - 1] != '\n')
+            return dlpi_tar_bad_pax(t, "a record of a wrong length");
+        i++;
+        if (dlpi_tar_pax_record(t, next, e, text + i, length - i - 1, global) != 0) return -1;
+        text += length;
+        n -= length;
+    }
+    return 0;
+}
+
+/* Take a header that is about other members. Returns 1; 0: it is about itself; -1. */
+static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
+                             dlpi_tar_entry *e) {
+    const uint64_t most = h->type == 'L' || h->type == 'K' ? DLPI_TAR_NAME : DLPI_TAR_PAX;
+    const uint8_t *text;
+    uint64_t n = h->size;
+    int rc = 0;
+    if (h->type != 'x' && h->type != 'g' && h->type != 'L' && h->type != 'K') return 0;
+    if (n > most)
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at, "a header of %" PRIu64 " bytes", n);
+    if ((text = dlpi_tar_bytes(t, t->at + DLPI_TAR_BLOCK, n, "a pax header or a long name")) ==
+        NULL)
+        return -1;
+    while (h->type == 'L' && n > 0 && text[n - 1] == 0) n--;
+    if (h->type == 'L') rc = dlpi_tar_long_name(t, next, e, text, n);
+    if (h->type == 'x' || h->type == 'g') rc = dlpi_tar_pax(t, next, e, text, n, h->type == 'g');
+    return rc == 0 && dlpi_tar_skip(t, h->size, "a header") ? 1 : -1;
+}
+
+/* ---- members ---- */
+
+/* Find the key and the extension in a name. Returns false if it has none. */
+static bool dlpi_tar_key(dlpi_tar_entry *e) {
+    const char *slash = strrchr(e->name, '/'), *base = slash != NULL ? slash + 1 : e->name;
+    const char *dot = strchr(base, '.');
+    if (dot == NULL || dot == base) return false;
+    e->key = (size_t)(dot - e->name);
+    return true;
+}
+
+/* Is a member of this type left out? has_data: whether its size says how many bytes follow.
+   Returns 1; 0: it is a file; -1. */
+static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
+    *has_data = type == 'D' || type == 'V';
+    if (type == '0' || type == 0 || type == '7') return 0;
+    if ((type >= '1' && type <= '6') || *has_data) return 1;
+    if (type == 'S')
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at,
+                              "a sparse file; make the shard without --sparse");
+    return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at, "a member of type %d%s", type,
+                          type == 'M' ? ", which began in another volume" : ", which is not known");
+}
+
+/* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
+static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
+    dlpi_tar_next next = {false, false, 0};
+    dlpi_tar_head h = {.type = 0};
+    e->begins = t->at;
+    for (;;) {
+        bool has_data;
+        int rc = dlpi_tar_header(t, &h);
+        if (rc == 0 && (next.name || next.size))
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "it ends behind a pax header");
+        if (rc != 1) return rc;
+        if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
+        if (rc == 1) continue;
+        if ((rc = dlpi_tar_left_out(t, h.type, &has_data)) < 0) return rc;
+        if (!next.name) memcpy(e->name, h.name, sizeof h.name);
+        e->data = t->at + DLPI_TAR_BLOCK;
+        e->bytes = rc == 1 && !has_data ? 0 : next.size ? next.bytes : h.size;
+        if (!dlpi_tar_skip(t, e->bytes, e->name)) return -1;
+        if (rc == 0 && dlpi_tar_key(e)) return 1;
+        next = (dlpi_tar_next){false, false, 0};
+        e->begins = t->at;
+    }
+}
+
+/* ---- samples ---- */
+
+/* Find where samples begin. add is given the place of each, and of the end. Returns 0 or -1. */
+static int dlpi_tar_samples(dlpi_tar *t, bool (*add)(void *to, uint64_t at), void *to) {
+    dlpi_tar_entry pair[2];
+    int rc, k = 0;
+    bool any = false;
+    while ((rc = dlpi_tar_file(t, &pair[k])) == 1) {
+        const dlpi_tar_entry *e = &pair[k], *before = &pair[1 - k];
+        bool same = any && e->key == before->key && memcmp(e->name, before->name, e->key) == 0;
+        if (!same && !add(to, e->begins))
+            return dlpi_tar_wrong(t, DLP_ERR_MEMORY, e->begins, "no room for more samples");
+        any = true;
+        k = 1 - k;
+    }
+    if (rc == 0 && !add(to, t->at))
+        return dlpi_tar_wrong(t, DLP_ERR_MEMORY, t->at, "no room for more samples");
+    return rc;
+}
+
+typedef struct dlpi_tar_sample {
+    dlp_tar_sample s;
+    dlp_tar_member members[DLPI_TAR_MEMBERS];
+    char text[DLPI_TAR_TEXT];
+    size_t used; /* bytes of text */
+} dlpi_tar_sample;
+
+/* Keep a text. Returns NULL if there is no room. */
+static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
+    char *to = s->text + s->used;
+    if (n >= sizeof s->text - s->used) return NULL;
+    memcpy(to, text, n);
+    to[n] = 0;
+    s->used += n + 1;
+    return to;
+}
+
+static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *extension,
+                                           size_t n) {
+    for (uint32_t i = 0; i < s->n_members; i++)
+        if (strncasecmp(s->members[i].extension, extension, n) == 0 &&
+            s->members[i].extension[n] == 0)
+            return &s->members[i];
+    return NULL;
+}
+
+/* Read a sample, which is all of t: a part of a shard in memory. Returns 0 or -1. */
+static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
+    dlpi_tar_entry e;
+    int rc;
+    to->s = (dlp_tar_sample){NULL, to->members, 0, 0};
+    to->used = 0;
+    while ((rc = dlpi_tar_file(t, &e)) == 1) {
+        const char *extension = e.name + e.key + 1;
+        dlp_tar_member *m = &to->members[to->s.n_members];
+        if (to->s.key == NULL && (to->s.key = dlpi_tar_keep(to, e.name, e.key)) == NULL) break;
+        if (strncmp(to->s.key, e.name, e.key) != 0 || to->s.key[e.key] != 0)
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins,
+                                  "a member of another sample: the "
+                                  "index does not fit the shard");
+        if (to->s.n_members == DLPI_TAR_MEMBERS)
+            return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins, "more than %d members of %.80s",
+                                  DLPI_TAR_MEMBERS, to->s.key);
+        if (dlpi_tar_find(&to->s, extension, strlen(extension)) != NULL)
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins, "a second member %.120s", e.name);
+        m->extension = dlpi_tar_keep(to, extension, strlen(extension));
+        if (m->extension == NULL) break;
+        m->data = t->bytes + e.data;
+        m->bytes = e.bytes;
+        to->s.n_members++;
+    }
+    if (rc == 1)
+        return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins,
+                              "the names of a sample have more "
+                              "than %d bytes",
+                              DLPI_TAR_TEXT);
+    if (rc == 0 && to->s.key == NULL)
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "no member: the index does not fit the shard");
+    return rc;
+}

@@ -1,0 +1,320 @@
+/* needs: parts */
+#pragma once
+/* tests: system/formats/tar */
+#include "formats/indexed.h"
+#include "formats/tar.h"
+/* ---------------------------------------------------------------------------------------------
+   >>formats-impl-tar-source  SAMPLES AS ITEMS */
+
+typedef struct dlpi_tar_source {
+    dlpi_indexed x; /* first */
+    dlp_tar_desc d;
+    dlp_tar_info info;
+} dlpi_tar_source;
+
+/* ---- fields ---- */
+
+/* Where an error is told. name: of the shard; NULL: the error says by itself which shard it is. */
+typedef struct dlpi_tar_told {
+    dlp_call *call;
+    const char *name;
+} dlpi_tar_told;
+
+__attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const dlpi_tar_told *told,
+                                                               int errnum, const char *format,
+                                                               ...) {
+    char words[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return dlp_fail(told->call, errnum, "%s%s%s",
+                    told->name != NULL ? dlpi_formats_name(told->name) : "",
+                    told->name != NULL ? ": " : "", words);
+}
+
+/* Find the member of field i: by its extensions, or its name. */
+static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t i,
+                                                const dlp_tar_sample *s) {
+    const char *at = d->extensions != NULL ? d->extensions[i] : d->fields[i].name;
+    const dlp_tar_member *m = NULL;
+    while (m == NULL && *at != 0) {
+        size_t n = strcspn(at, " ");
+        m = n > 0 ? dlpi_tar_find(s, at, n) : NULL;
+        at += n + (at[n] == ' ');
+    }
+    return m;
+}
+
+/* Copy the bytes of a member into field i. */
+static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const dlpi_tar_told *told,
+                          const dlp_tar_sample *s, const dlp_tar_member *m) {
+    uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
+    for (int k = f->ragged ? 1 : 0; k < f->ndim; k++) row *= (uint64_t)f->shape[k];
+    most = f->ragged ? row * (uint64_t)f->shape[0] : row;
+    if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
+        const char *takes = row > 1 ? "whole rows, up to " : "up to ";
+        dlpi_tar_fail(told, 0, "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64,
+                      s->key, m->extension, m->bytes, f->name, f->ragged ? takes : "", most);
+        return DLP_ERR_LENGTH;
+    }
+    if (m->bytes > 0) memcpy(item->data[i], m->data, (size_t)m->bytes);
+    if (f->ragged) item->length[i] = m->bytes / row;
+    return 0;
+}
+
+/* Write the fields of an item. */
+static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
+                          const dlpi_tar_told *told, const dlp_tar_sample *s) {
+    int rc = 0;
+    if (d->decode != NULL) return d->decode(d->user, state, item, s);
+    for (uint32_t i = 0; i < d->n_fields && rc == 0; i++) {
+        const dlp_tar_member *m = dlpi_tar_member_of(d, i, s);
+        if (m != NULL)
+            rc = dlpi_tar_field(&d->fields[i], item, i, told, s, m);
+        else if (!d->optional || !d->fields[i].ragged)
+            rc = dlpi_tar_fail(told, 0, "%.80s has no member .%.50s", s->key,
+                               d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+    }
+    return rc;
+}
+
+/* Say what is wrong. begins: byte of the shard that t begins with. */
+static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
+    return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
+}
+
+/* Make an item of n bytes of a shard, which are in memory. begins: the first one's place. */
+static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
+                         const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
+                         uint64_t begins) {
+    dlpi_tar t = {.bytes = bytes, .size = n, .fd = -1, .extent = true};
+    dlpi_tar_sample s;
+    if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, told, begins);
+    return dlpi_tar_write(d, state, item, told, &s.s);
+}
+
+/* ---- at random ---- */
+
+typedef struct dlpi_tar_places {
+    uint64_t *at, n, room;
+} dlpi_tar_places;
+
+static bool dlpi_tar_place(void *to, uint64_t at) {
+    dlpi_tar_places *p = to;
+    if (p->n == p->room) {
+        uint64_t room = 2 * p->room + 256;
+        uint64_t *more = realloc(p->at, (size_t)room * sizeof *more);
+        if (more == NULL) return false;
+        p->at = more;
+        p->room = room;
+    }
+    p->at[p->n++] = at;
+    return true;
+}
+
+static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
+    dlpi_tar t = {.size = f->bytes, .fd = f->fd, .room = malloc(DLPI_TAR_PAX)};
+    dlpi_tar_places p = {NULL, 0, 0};
+    (void)x;
+    if (t.room == NULL) return dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+    if (dlpi_tar_samples(&t, dlpi_tar_place, &p) != 0) {
+        free(p.at);
+        free(t.room);
+        return dlpi_formats_error(err, t.code, t.errnum, "path", "%s: byte %" PRIu64 ": %s",
+                                  dlpi_formats_name(f->path), t.wrong_at, t.why);
+    }
+    free(t.room);
+    f->index = (dlpi_index){.at = p.at, .n = p.n - 1, .memory = p.at};
+    for (uint64_t i = 0; i + 1 < p.n; i++)
+        if (p.at[i + 1] - p.at[i] > f->index.most) f->index.most = p.at[i + 1] - p.at[i];
+    return DLP_OK;
+}
+
+static int dlpi_tar_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
+    const dlpi_tar_source *s = user;
+    const dlpi_indexed_file *f = dlpi_indexed_file_of(&s->x, item->index);
+    const dlpi_tar_told told = {item->call, f->path};
+    uint64_t from = 0, to;
+    (void)dlpi_index_item(&f->index, f->bytes, item->index - f->first, &from, &to);
+    return dlpi_tar_item(&s->d, state, item, &told, bytes, n, from);
+}
+
+static int dlpi_tar_worker_init(void *user, int worker, void **state) {
+    const dlpi_tar_source *s = user;
+    return s->d.worker_init(s->d.user, worker, state);
+}
+
+static void dlpi_tar_worker_exit(void *user, int worker, void *state) {
+    const dlpi_tar_source *s = user;
+    s->d.worker_exit(s->d.user, worker, state);
+}
+
+static int dlpi_tar_close(dlp_source *source) {
+    return dlpi_indexed_close((dlpi_indexed *)(void *)source);
+}
+
+static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const char **field) {
+    const char *wrong = dlpi_indexed_wrong(d->path, d->paths, d->n_paths, d->threads, field);
+    if (wrong != NULL) return wrong;
+    if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
+    if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
+    if (d->fields == NULL) return *field = "fields", "those of a sample";
+    if (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS) return *field = "n_fields", "1 to 16";
+    for (uint32_t i = 0; d->extensions != NULL && i < d->n_fields; i++)
+        if (d->extensions[i] == NULL) return *field = "extensions", "none of them NULL";
+    return NULL;
+}
+
+static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
+    const dlp_tar_desc *d = &s->d;
+    dlp_files_desc files = {.fields = d->fields,
+                            .n_fields = d->n_fields,
+                            .use_threads = d->use_threads,
+                            .decode = dlpi_tar_decode,
+                            .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most,
+                            .worker_init = d->worker_init ? dlpi_tar_worker_init : NULL,
+                            .worker_exit = d->worker_exit ? dlpi_tar_worker_exit : NULL};
+    int rc;
+    files.in_flight = d->in_flight;
+    if ((rc = dlpi_indexed_source(&s->x, &files, dlpi_tar_close, err)) != DLP_OK) return rc;
+    s->info = (dlp_tar_info){.n_items = s->x.n_items,
+                             .longest = s->x.most,
+                             .found = s->x.found,
+                             .worker_bytes = dlp_files_worker_bytes(s->x.files),
+                             .id = s->x.id,
+                             .warning = s->x.dataset.warning};
+    return DLP_OK;
+}
+
+DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    dlpi_tar_source *s;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_formats_error(err, DLP_ERR_ARG, 0, "", "out and desc are required");
+    if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
+        return dlpi_formats_error(err, DLP_ERR_ARG, 0, field, "%s: it must be %s", field, wrong);
+    s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
+    if (s == NULL) return dlpi_formats_error(err, DLP_ERR_MEMORY, ENOMEM, "", "malloc failed");
+    s->d = *desc;
+    s->x.kind = DLPI_INDEX_TAR;
+    s->x.directory = desc->index;
+    s->x.threads = dlpi_jobs_threads(desc->threads);
+    s->x.find = dlpi_tar_find_all;
+    rc = dlpi_indexed_open(&s->x, true, err);
+    if (rc == DLP_OK) rc = dlpi_tar_source_make(s, err);
+    if (rc == DLP_OK)
+        *out = &s->x.source;
+    else
+        dlpi_indexed_free(&s->x);
+    return rc;
+}
+
+DLPDEF const dlp_tar_info *dlp_tar_describe(const dlp_source *source) {
+    return source != NULL && source->close == dlpi_tar_close
+               ? &((const dlpi_tar_source *)(const void *)source)->info
+               : NULL;
+}
+
+/* ---- shards that are whole in memory ---- */
+
+/* The name of a shard, if it is known. */
+static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
+    return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
+}
+
+/* Places behind the bytes of a part: one of each sample, that of the end, and their number. */
+typedef struct dlpi_tar_table {
+    uint64_t *at, n, room;
+} dlpi_tar_table;
+
+static bool dlpi_tar_table_add(void *to, uint64_t at) {
+    dlpi_tar_table *p = to;
+    if (p->n == p->room) return false;
+    p->at[p->n++] = at;
+    return true;
+}
+
+DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
+    const dlp_tar_parts *p = parts;
+    const dlpi_tar_told told = {part->call, dlpi_tar_name(p->desc, part->index)};
+    dlpi_tar t = {.bytes = part->data, .fd = -1};
+    dlpi_tar_table to;
+    uint64_t begins;
+    int rc = p->load(p->user, part);
+    if (rc != 0) return rc;
+    if (part->bytes > part->capacity) return DLP_ERR_LENGTH;
+    t.size = part->bytes;
+    begins = (part->bytes + 7) / 8 * 8;
+    to.at = (uint64_t *)(void *)((uint8_t *)part->data + begins);
+    to.n = 0;
+    to.room = begins + 8 < part->capacity ? (part->capacity - begins) / 8 - 1 : 0;
+    if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
+        if (t.code != DLP_ERR_MEMORY) return dlpi_tar_say(&t, &told, 0);
+        dlpi_tar_fail(&told, 0,
+                      "max_part_bytes is %" PRIu64 ", with no room for the places of %" PRIu64
+                      " samples and more",
+                      part->capacity, to.n);
+        return DLP_ERR_LENGTH;
+    }
+    to.at[to.n] = to.n - 1;
+    part->bytes = begins + (to.n + 1) * 8;
+    if (part->items != 0 && part->items != to.n - 1)
+        return dlpi_tar_fail(&told, 0, "%" PRIu64 " samples, not %" PRIu64, to.n - 1, part->items);
+    part->items = to.n - 1;
+    return 0;
+}
+
+DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
+    const dlp_tar_parts *p = parts;
+    const dlp_part *part = item->part;
+    const uint64_t words = part != NULL && part->bytes % 8 == 0 ? part->bytes / 8 : 0;
+    const uint64_t *word, *at;
+    dlpi_tar_told told;
+    uint64_t n;
+    if (words < 2) return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    word = part->data;
+    n = word[words - 1];
+    at = word + words - 2 - (n < words - 1 ? n : 0);
+    if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
+        at[part->item + 1] > part->bytes)
+        return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    told = (dlpi_tar_told){item->call, dlpi_tar_name(p->desc, part->index)};
+    return dlpi_tar_item(p->desc, item->worker_state, item, &told,
+                         (const uint8_t *)part->data + at[part->item],
+                         at[part->item + 1] - at[part->item], at[part->item]);
+}
+
+/* Make an item as soon as the next one begins. */
+typedef struct dlpi_tar_expander {
+    const dlp_tar_desc *d;
+    dlp_expand *x;
+    dlpi_tar_told told;
+    uint64_t from;
+    bool any;
+    int rc;
+} dlpi_tar_expander;
+
+static bool dlpi_tar_expand_add(void *to, uint64_t at) {
+    dlpi_tar_expander *e = to;
+    const dlp_item *input = e->x->item;
+    if (e->any) {
+        dlp_item *item = dlp_expand_add(e->x);
+        e->rc = item == NULL ? DLP_ERR_LENGTH
+                             : dlpi_tar_item(e->d, input->worker_state, item, &e->told,
+                                             (const uint8_t *)input->data[0] + e->from,
+                                             at - e->from, e->from);
+    }
+    e->from = at;
+    e->any = true;
+    return e->rc == 0;
+}
+
+DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
+    const dlp_tar_desc *d = desc;
+    dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0], .fd = -1};
+    dlpi_tar_expander e = {d, x, {x->call, dlpi_tar_name(d, x->item->index)}, 0, false, 0};
+    if (dlpi_tar_samples(&t, dlpi_tar_expand_add, &e) == 0) return 0;
+    return e.rc != 0 ? e.rc : dlpi_tar_say(&t, &e.told, 0);
+}

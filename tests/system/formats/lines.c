@@ -1,0 +1,614 @@
+/* Lines of text files: each file gives the lines that a plain loop over it gives, in any order,
+   found by any number of threads; an index file is used again only if it is that of the file, and
+   one that is cut, old or made up is made again, or is an error of an item. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+
+#include "../../../dlpipe_shm.h"
+#include "../../../dlpipe_formats.h"
+#include "../../rig/check.h"
+#include "../../rig/source_rig.h"
+#include "../../rig/formats_rig.h"
+
+/* ---- the direct program ---- */
+
+typedef struct text {
+    char *bytes;
+    uint64_t n;
+} text;
+
+/* Compare rows first.. with the lines of a text. Returns the index behind its last line. */
+static uint64_t same_lines(const rig_rows *r, uint64_t first, text t, uint32_t skip, int no_empty) {
+    uint64_t at = 0, k = first;
+    while (at < t.n) {
+        const char *line = t.bytes + at, *end = memchr(line, '\n', t.n - at);
+        uint64_t n = end != NULL ? (uint64_t)(end - line) : t.n - at;
+        at += n + 1;
+        if (end != NULL && n > 0 && line[n - 1] == '\r') n--;
+        if (n == 0 && no_empty) continue;
+        if (skip > 0) {
+            skip--;
+            continue;
+        }
+        CHECK(k < ROWS_MOST && r->row[k] != NULL && r->bytes[k] == n &&
+              memcmp(r->row[k], line, n) == 0);
+        k++;
+    }
+    return k;
+}
+
+/* A text of n bytes, more or less, in which everything comes that lines may have. */
+static text random_text(uint64_t seed, uint64_t n) {
+    text t = {malloc(n + 65), 0};
+    while (t.n < n) {
+        uint64_t r = dlp_hash(seed, t.n, 1, 2), some = 1 + (r >> 8 & 63);
+        char *at = t.bytes + t.n;
+        switch (r & 7) {
+        case 0: memcpy(at, "\n", some = 1); break;
+        case 1: memcpy(at, "\r\n", some = 2); break;
+        case 2: memcpy(at, "\r", some = 1); break;
+        case 3: memcpy(at, "\n\r\n\n", some = 4); break;
+        default:
+            for (uint64_t i = 0; i < some; i++) at[i] = (char)(dlp_hash(seed, t.n, i, 3) % 255);
+        }
+        t.n += some;
+    }
+    return t;
+}
+
+static dlp_source *opened(const dlp_lines_desc *d) {
+    dlp_source *s = NULL;
+    dlp_error err;
+    int rc = dlp_lines_open(&s, d, &err);
+    CHECK(rc == DLP_OK);
+    if (rc != DLP_OK) printf("%s\n", err.message);
+    return s;
+}
+
+/* The error of a desc, and words that its message has. */
+static void refused(const dlp_lines_desc *d, int code, const char *word) {
+    dlp_source *s = NULL;
+    dlp_error err;
+    int rc = dlp_lines_open(&s, d, &err);
+    CHECK(rc == code && s == NULL && err.code == code && strstr(err.message, word) != NULL);
+    if (rc != code || !strstr(err.message, word)) printf("%d: %s: %s\n", rc, word, err.message);
+}
+
+/* How many files have such a name?. */
+static int files_named(const char *word) {
+    char command[300], said[32] = "";
+    FILE *f;
+    snprintf(command, sizeof command, "ls %s | grep -c %s", rig_dir, word);
+    f = popen(command, "r");
+    CHECK(f != NULL && fgets(said, sizeof said, f) != NULL);
+    if (f) pclose(f);
+    return atoi(said);
+}
+
+/* ---- lines ---- */
+
+static void lines__any_text__those_of_a_plain_loop(void) {
+    static const char *const texts[] = {"a\nb\n", "a\nb",     "\n\n\n",     "\r\n\r\n",
+                                        "a",      "a\r\nb\r", "\n\na\n\nb", "a\rb\r\n",
+                                        "\r",     "x\n\n",    "\n",         "a\r\r\nb\n"};
+    const char *paths[12];
+    for (int no_empty = 0; no_empty < 2; no_empty++)
+        for (uint32_t skip = 0; skip < 2; skip++) {
+            dlp_lines_desc d = {
+                .paths = paths, .n_paths = 12, .no_empty = no_empty, .skip = skip, .index = ""};
+            dlp_loader_desc l = {.num_workers = 2 * (int)skip, .shuffle = 1};
+            uint64_t k = 0;
+            dlp_source *s;
+            rig_rows *r;
+            for (int i = 0; i < 12; i++) {
+                char name[32];
+                snprintf(name, sizeof name, "text%d", i);
+                paths[i] = rig_write(name, texts[i], strlen(texts[i]));
+            }
+            if ((s = opened(&d)) == NULL) continue;
+            r = rows_of(s, &l);
+            CHECK(r->err.code == 0);
+            for (int i = 0; i < 12; i++) {
+                text t = {strdup(texts[i]), strlen(texts[i])};
+                k = same_lines(r, k, t, skip, no_empty);
+                free(t.bytes);
+            }
+            CHECK(k == r->n && k == dlp_lines_describe(s)->n_items);
+            CHECK(dlp_lines_describe(s)->found == 12 && dlp_lines_describe(s)->warning == NULL);
+            rows_free(r);
+            CHECK(dlp_source_close(s) == DLP_OK);
+        }
+}
+
+static void lines__a_large_text_and_any_threads__the_same(void) {
+    text t = random_text(7, 700000);
+    const char *path = rig_write("large", t.bytes, t.n);
+    for (int run = 0; run < 8; run++) {
+        dlp_lines_desc d = {.path = path,
+                            .threads = run / 2 * 3 + 1,
+                            .no_empty = run % 2,
+                            .index = "",
+                            .in_flight = run + 1,
+                            .use_threads = run == 3};
+        dlp_loader_desc l = {
+            .num_workers = run == 3 ? 3 : 1, .batch_size = 200, .shuffle = run > 3};
+        dlp_source *s = opened(&d);
+        rig_rows *r;
+        if (s == NULL) continue;
+        if (run == 5 && RIG_MAY_FORK) l.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        r = rows_of(s, &l);
+        CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n && r->n > 5000);
+        if (r->err.code) printf("%s\n", r->err.message);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+    }
+    free(t.bytes);
+}
+
+/* Two numbers out of a line "A,B". */
+typedef struct parser {
+    int begun, ended;
+} parser;
+
+static int parser_init(void *user, int worker, void **state) {
+    (void)worker;
+    __atomic_add_fetch(&((parser *)user)->begun, 1, __ATOMIC_RELAXED);
+    *state = user;
+    return 0;
+}
+
+static void parser_exit(void *user, int worker, void *state) {
+    (void)worker;
+    __atomic_add_fetch(&((parser *)state)->ended, 1, __ATOMIC_RELAXED);
+    CHECK(user == state);
+}
+
+static int parse_pair(void *user, void *state, dlp_item *item, const char *line, uint64_t n) {
+    char copy[32] = "", *end;
+    CHECK(user == state);
+    if (n >= sizeof copy) return DLP_ERR_LENGTH;
+    memcpy(copy, line, n);
+    *(int32_t *)item->data[0] = (int32_t)strtol(copy, &end, 10);
+    if (*end != ',') return dlp_fail(item->call, 0, "no comma in %s", copy);
+    *(int32_t *)item->data[1] = (int32_t)strtol(end + 1, &end, 10);
+    return 0;
+}
+
+static void lines__a_parse_of_two_fields__rows_of_both(void) {
+    static const dlp_field fields[] = {{"a", DLP_I32, 0, {0}, 0, 0}, {"b", DLP_I32, 0, {0}, 0, 0}};
+    static const char csv[] = "a,b\n1,10\n2,20\r\n3,30\n4,40";
+    parser state = {0, 0};
+    dlp_lines_desc d = {.path = rig_write("pairs.csv", csv, sizeof csv - 1),
+                        .fields = fields,
+                        .n_fields = 2,
+                        .parse = parse_pair,
+                        .user = &state,
+                        .skip = 1,
+                        .worker_init = parser_init,
+                        .worker_exit = parser_exit};
+    dlp_source *s = opened(&d);
+    dlp_loader_desc l = {.source = s, .batch_size = 4, .num_workers = 2};
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    if (s == NULL) return;
+    CHECK(dlp_loader_open(&p, &l, &err) == DLP_OK && dlp_pipe_next(p, &b) == DLP_OK);
+    for (int i = 0; i < 4; i++) {
+        CHECK(((const int32_t *)b->fields[0].data)[i] == i + 1);
+        CHECK(((const int32_t *)b->fields[1].data)[i] == 10 * (i + 1));
+    }
+    dlp_pipe_release(p, b);
+    CHECK(dlp_source_close(s) == DLP_ERR_BUSY); /* its workers are there */
+    CHECK(dlp_pipe_close(p) == DLP_OK && state.begun == 2 && state.ended == 2);
+    CHECK(dlp_source_close(s) == DLP_OK && rig_bytes(in_rig("pairs.csv.dlpidx")) == 8 * (8 + 6));
+}
+
+static void lines__a_line_above_max_bytes__an_error_of_its_item(void) {
+    dlp_lines_desc d = {.path = rig_write("long", "abc\nabcd\r\nabcde\nabcdefghij\n", 27),
+                        .max_bytes = 4,
+                        .index = ""};
+    dlp_loader_desc l = {.num_workers = 1, .batch_size = 1};
+    dlp_source *s = opened(&d);
+    rig_rows *r = rows_of(s, &l);
+    CHECK(r->err.code == DLP_ERR_LENGTH && r->err.index == 2 && strstr(r->err.message, "/long"));
+    rows_free(r);
+    l.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+    r = rows_of(s, &l);
+    CHECK(r->err.code == 0 && r->n == 2 && strcmp(r->row[1], "abcd") == 0);
+    rows_free(r);
+    CHECK(dlp_source_close(s) == DLP_OK);
+}
+
+/* ---- descs ---- */
+
+static void lines__wrong_descs_and_files__refused_by_name(void) {
+    static const dlp_field one = {"x", DLP_U8, 1, {9}, 1, 0}, wide = {"x", DLP_U16, 1, {9}, 1, 0};
+    const char *path = rig_write("ok", "a\n", 2), *none[] = {NULL};
+    dlp_lines_desc d = {0};
+    dlp_error err;
+    refused(&d, DLP_ERR_ARG, "path");
+    d.path = path;
+    d.n_paths = 1;
+    refused(&d, DLP_ERR_ARG, "n_paths");
+    d.n_paths = 0;
+    d.max_bytes = UINT64_MAX;
+    refused(&d, DLP_ERR_ARG, "max_bytes");
+    d.max_bytes = 0;
+    d.threads = 257;
+    refused(&d, DLP_ERR_ARG, "threads");
+    d.threads = 0;
+    d.no_empty = 2;
+    refused(&d, DLP_ERR_ARG, "no_empty");
+    d.no_empty = 0;
+    d.fields = &one;
+    refused(&d, DLP_ERR_ARG, "n_fields");
+    d.fields = &wide;
+    d.n_fields = 1;
+    refused(&d, DLP_ERR_ARG, "fields");
+    d.n_fields = 0;
+    d.fields = NULL;
+    d.parse = parse_pair;
+    refused(&d, DLP_ERR_ARG, "fields");
+    d.parse = NULL;
+    d.in_flight = 257;
+    refused(&d, DLP_ERR_ARG, "in_flight");
+    d.in_flight = 0;
+    d.skip = 1;
+    refused(&d, DLP_ERR_ARG, "/ok: no items in this file");
+    d.skip = 0;
+    d.path = in_rig("nowhere");
+    refused(&d, DLP_ERR_SYSTEM, "/nowhere: open: No such file");
+    d.path = rig_dir;
+    refused(&d, DLP_ERR_ARG, "is a directory");
+    d.path = "/dev/null";
+    refused(&d, DLP_ERR_ARG, "/dev/null: is no regular file");
+    d.path = NULL;
+    d.paths = none;
+    d.n_paths = 1;
+    refused(&d, DLP_ERR_ARG, "paths");
+    CHECK(dlp_lines_open(NULL, &d, &err) == DLP_ERR_ARG);
+    CHECK(dlp_lines_describe(NULL) == NULL);
+}
+
+/* ---- index files ---- */
+
+/* Open, check that all lines come, close. Returns whether the lines were found again. */
+static uint64_t found_again(const dlp_lines_desc *d, text t) {
+    dlp_source *s = opened(d);
+    uint64_t found;
+    rig_rows *r;
+    if (s == NULL) return UINT64_MAX;
+    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+    found = dlp_lines_describe(s)->found;
+    CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d->no_empty) == r->n);
+    rows_free(r);
+    CHECK(dlp_source_close(s) == DLP_OK);
+    return found;
+}
+
+static void lines__an_index_that_fits__used_again(void) {
+    text t = random_text(3, 3000);
+    dlp_lines_desc d = {.path = rig_write("i", t.bytes, t.n)};
+    char *index = strdup(in_rig("i.dlpidx"));
+    CHECK(found_again(&d, t) == 1 && found_again(&d, t) == 0);
+    rig_time(d.path, 1000); /* another time */
+    CHECK(found_again(&d, t) == 1 && found_again(&d, t) == 0);
+    d.no_empty = 1; /* other places */
+    CHECK(found_again(&d, t) == 1 && found_again(&d, t) == 0);
+    d.no_empty = 0;
+    t.bytes[t.n - 1] = 'x'; /* grown, with the time of before */
+    d.path = rig_write("i", t.bytes, t.n - 5);
+    rig_time(d.path, 1000);
+    CHECK(found_again(&d, (text){t.bytes, t.n - 5}) == 1);
+    d.path = rig_write("i", t.bytes, t.n);
+    rig_time(d.path, 1000);
+    CHECK(found_again(&d, t) == 1 && found_again(&d, t) == 0);
+    CHECK(unlink(index) == 0);
+    d.index = ""; /* no index is written */
+    CHECK(found_again(&d, t) == 1 && found_again(&d, t) == 1 && access(index, F_OK) != 0);
+    d.index = strdup(in_rig("directory"));
+    CHECK(mkdir(d.index, 0755) == 0);
+    CHECK(found_again(&d, t) == 1 && found_again(&d, t) == 0 && rig_files(d.index) == 1);
+    free((char *)(uintptr_t)d.index);
+    free(index);
+    free(t.bytes);
+}
+
+static void lines__no_room_for_an_index__a_warning(void) {
+    dlp_lines_desc d = {.path = rig_write("w", "a\nb\n", 4), .index = in_rig("not/there")};
+    dlp_source *s = opened(&d);
+    dlp_loader_desc l = {.source = s, .batch_size = 2, .num_workers = 1};
+    dlp_error err;
+    dlp_pipe *p;
+    if (s == NULL) return;
+    CHECK(strstr(dlp_lines_describe(s)->warning, "/w: its index file cannot be written (No such"));
+    CHECK(dlp_loader_open(&p, &l, &err) == DLP_OK);
+    CHECK(dlp_pipe_warning(p, 0) != NULL && strstr(dlp_pipe_warning(p, 0), "/w: its index"));
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(s) == DLP_OK);
+}
+
+/* The bytes of a file; freed by the caller. */
+static uint64_t *words_of(const char *path, uint64_t *n) {
+    uint64_t bytes = rig_bytes(path), *to = calloc(1, (size_t)bytes + 8);
+    FILE *f = fopen(path, "rb");
+    CHECK(f != NULL && to != NULL && fread(to, 1, (size_t)bytes, f) == bytes);
+    if (f) fclose(f);
+    *n = bytes / 8;
+    return to;
+}
+
+/* The check word of an index's head. */
+static void seal(uint64_t head[8]) {
+    head[7] = 0;
+    for (int i = 0; i < 7; i++) head[7] = dlp_hash(head[7], head[i], 0, 0);
+}
+
+static void lines__an_index_that_is_cut_or_changed__made_again(void) {
+    text t = random_text(4, 400);
+    char *path = strdup(rig_write("h", t.bytes, t.n));
+    dlp_lines_desc d = {.path = path};
+    uint64_t n, *good;
+    CHECK(found_again(&d, t) == 1);
+    good = words_of(in_rig("h.dlpidx"), &n);
+    for (uint64_t bytes = 0; bytes < 8 * n; bytes += 3) {
+        rig_write("h.dlpidx", good, bytes);
+        CHECK(found_again(&d, t) == 1);
+    }
+    for (uint64_t i = 0; i < 8; i++) { /* a head with a word changed */
+        uint64_t was = good[i];
+        good[i] ^= UINT64_C(1) << (5 * i + 1);
+        rig_write("h.dlpidx", good, 8 * n);
+        CHECK(found_again(&d, t) == 1);
+        if (i < 6) { /* well sealed, but of another file */
+            seal(good);
+            rig_write("h.dlpidx", good, 8 * n);
+            CHECK(found_again(&d, t) == 1);
+        }
+        good[i] = was;
+        seal(good);
+    }
+    rig_write("h.dlpidx", good, 8 * n);
+    CHECK(found_again(&d, t) == 0);
+    CHECK(unlink(in_rig("h.dlpidx")) == 0 && mkdir(in_rig("h.dlpidx"), 0755) == 0);
+    CHECK(found_again(&d, t) == 1); /* it cannot be written, and is a warning */
+    free(good);
+    free(path);
+    free(t.bytes);
+}
+
+/* Has the text such a line? */
+static int is_line(text t, const char *line, uint64_t n) {
+    const char *from = t.bytes, *end = t.bytes + t.n, *at;
+    while ((at = memmem(from, (size_t)(end - from), line, n)) != NULL) {
+        const char *behind = at + n;
+        if ((at == t.bytes || at[-1] == '\n') &&
+            (behind == end || *behind == '\n' || (*behind == '\r' && behind[1] == '\n')))
+            return 1;
+        from = at + 1;
+    }
+    return 0;
+}
+
+/* Places that are made up: each item is the line that it should be, or an error that names the
+   file, and what comes is never what the file has not. */
+static void lines__an_index_that_is_made_up__errors_of_items(void) {
+    text t = random_text(5, 900);
+    char *path = strdup(rig_write("m", t.bytes, t.n));
+    dlp_lines_desc d = {.path = path};
+    dlp_loader_desc l = {.num_workers = 1, .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}};
+    uint64_t n, *good, *bad, errors = 0;
+    CHECK(found_again(&d, t) == 1);
+    good = words_of(in_rig("m.dlpidx"), &n);
+    bad = malloc(8 * n);
+    for (uint64_t run = 0; run < 200; run++) {
+        dlp_source *s;
+        rig_rows *r;
+        memcpy(bad, good, 8 * n);
+        for (uint64_t i = 0; i <= run % 5; i++) {
+            uint64_t at = 8 + dlp_hash(run, i, 0, 0) % (n - 8), to = dlp_hash(run, i, 1, 0);
+            bad[at] = run % 2 ? bad[at] + to % 5 - 2 : run % 3 ? to % (t.n + 9) : to;
+        }
+        rig_write("m.dlpidx", bad, 8 * n);
+        if ((s = opened(&d)) == NULL) continue;
+        CHECK(dlp_lines_describe(s)->found == 0);
+        r = rows_of(s, &l);
+        CHECK(r->err.code == 0);
+        for (uint64_t i = 0; i < n - 9; i++) {
+            if (r->row[i] == NULL) errors++;
+            if (r->row[i] == NULL || r->bytes[i] == 0) continue;
+            CHECK(is_line(t, r->row[i], r->bytes[i]));
+            CHECK(memchr(r->row[i], '\n', r->bytes[i]) == NULL);
+        }
+        rows_free(r);
+        l.fetch.workers.on_error = DLP_ON_ERROR_RAISE;
+        r = rows_of(s, &l);
+        CHECK(memcmp(good, bad, 8 * n) == 0 || r->err.code == 0 ||
+              strstr(r->err.message, "/m: byte ") != NULL || r->err.code == DLP_ERR_LENGTH);
+        l.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+    }
+    CHECK(errors > 200);
+    free(path);
+    free(bad);
+    free(good);
+    free(t.bytes);
+}
+
+static void lines__a_file_that_changed_unseen__errors_of_items(void) {
+    dlp_lines_desc d = {.path = rig_write("c", "aaa\nbbb\nccc\n", 12)};
+    rig_rows *r;
+    dlp_source *s;
+    rig_time(d.path, 1000);
+    CHECK(found_again(&d, (text){(char *)(uintptr_t) "aaa\nbbb\nccc\n", 12}) == 1);
+    rig_write("c", "aaa\nbb\ncccc\n", 12);
+    rig_time(d.path, 1000);
+    if ((s = opened(&d)) == NULL) return;
+    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+    CHECK(r->err.code == DLP_ERR_CALLBACK && r->err.index == 1 &&
+          strstr(r->err.message, "/c: byte 4: the index does not fit the file") != NULL);
+    rows_free(r);
+    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1,
+                                      .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}});
+    CHECK(r->n == 1 && r->row[0] && !strcmp(r->row[0], "aaa")); /* "ccc" begins in a line */
+    rows_free(r);
+    CHECK(truncate(d.path, 5) == 0); /* it is cut while it is open */
+    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+    CHECK(r->err.code == DLP_ERR_CALLBACK && strstr(r->err.message, "/c: ended after") != NULL);
+    rows_free(r);
+    CHECK(dlp_source_close(s) == DLP_OK);
+}
+
+/* Processes that open a file at once, again and again, while others remove its index. */
+static void lines__many_processes_at_once__one_index_and_no_leftovers(void) {
+    text t = random_text(6, 200000);
+    char *path = strdup(rig_write("many/p", t.bytes, t.n));
+    char *index = strdup(in_rig("many/p.dlpidx"));
+    pid_t pid[4];
+    fflush(stdout);
+    for (int k = 0; k < 4; k++) {
+        if ((pid[k] = fork()) != 0) continue;
+        for (int i = 0; i < 25; i++) {
+            dlp_lines_desc d = {.path = path, .threads = 2};
+            dlp_source *s = opened(&d);
+            if (i % 5 == k) unlink(index);
+            CHECK(s != NULL && dlp_lines_describe(s)->warning == NULL);
+            if (i % 8 == 0) {
+                rig_rows *r = rows_of(s, &(dlp_loader_desc){.batch_size = 300, .num_workers = 1});
+                CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, 0) == r->n);
+                rows_free(r);
+            }
+            CHECK(dlp_source_close(s) == DLP_OK);
+        }
+        fflush(stdout);
+        _exit(test_failures != 0);
+    }
+    for (int k = 0; k < 4; k++) {
+        int status = -1;
+        CHECK(waitpid(pid[k], &status, 0) == pid[k] && status == 0);
+    }
+    CHECK(rig_files(in_rig("many")) == 1 + (access(index, F_OK) == 0));
+    free(index);
+    free(path);
+    free(t.bytes);
+}
+
+/* ---- large files ---- */
+
+static void lines__above_4_GiB__found(void) {
+    const uint64_t far = UINT64_C(5) << 30;
+    const char *path = rig_write("sparse", "first\n", 6);
+    dlp_lines_desc d = {.path = path, .max_bytes = 100};
+    dlp_loader_desc l = {.num_workers = 1, .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}};
+    int fd = open(path, O_WRONLY);
+    dlp_source *s;
+    rig_rows *r;
+    CHECK(fd >= 0 && pwrite(fd, "\nsecond\nthird", 13, (off_t)far) == 13 && close(fd) == 0);
+    if ((s = opened(&d)) == NULL) return;
+    CHECK(dlp_lines_describe(s)->n_items == 4 && dlp_lines_describe(s)->longest == far - 5);
+    r = rows_of(s, &l);
+    CHECK(r->err.code == 0 && r->n == 3 && r->row[0] != NULL && r->row[3] != NULL);
+    CHECK(r->row[2] != NULL && strcmp(r->row[2], "second") == 0);
+    CHECK(r->row[3] != NULL && strcmp(r->row[3], "third") == 0);
+    rows_free(r);
+    CHECK(dlp_source_close(s) == DLP_OK && unlink(path) == 0);
+}
+
+/* Line ends around the borders of blocks that are read at once. */
+static void lines__ends_at_borders_of_blocks__found(void) {
+    const uint64_t mib = 1 << 20;
+    for (uint64_t run = 0; run < 12; run++) {
+        text t = {malloc(9 * mib), 9 * mib};
+        dlp_lines_desc d = {.threads = 1, .no_empty = run % 2, .index = "", .max_bytes = 5000};
+        dlp_source *s;
+        rig_rows *r;
+        memset(t.bytes, 'x', t.n);
+        for (uint64_t i = 4000; i < t.n; i += 4001) t.bytes[i] = '\n';
+        for (uint64_t i = mib; i < t.n; i += mib)
+            for (uint64_t k = i - 4; k < i + 4; k++)
+                t.bytes[k] = "\n\n\rx"[dlp_hash(run, k, 0, 0) & 3];
+        d.path = rig_write("borders", t.bytes, t.n);
+        if ((s = opened(&d)) != NULL) {
+            r = rows_of(s, &(dlp_loader_desc){.num_workers = 1, .batch_size = 64});
+            CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n);
+            rows_free(r);
+            CHECK(dlp_source_close(s) == DLP_OK);
+        }
+        free(t.bytes);
+    }
+    CHECK(unlink(in_rig("borders")) == 0);
+}
+
+/* Another thread changes the time of the file all the while. */
+static int changing;
+
+static void *change(void *path) {
+    for (long i = 0; __atomic_load_n(&changing, __ATOMIC_RELAXED); i++)
+        rig_time(path, 1000 + i % 1000);
+    return NULL;
+}
+
+static void lines__a_file_that_changes_meanwhile__an_error_and_no_index(void) {
+    text t = random_text(8, 3000000);
+    char *path = strdup(rig_write("busy", t.bytes, t.n));
+    dlp_lines_desc d = {.path = path};
+    pthread_t thread;
+    __atomic_store_n(&changing, 1, __ATOMIC_RELAXED);
+    CHECK(pthread_create(&thread, NULL, change, path) == 0);
+    refused(&d, DLP_ERR_CORRUPT, "/busy: changed while its items were found");
+    __atomic_store_n(&changing, 0, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK(access(in_rig("busy.dlpidx"), F_OK) != 0);
+    free(path);
+    free(t.bytes);
+}
+
+/* ---- states ---- */
+
+static void lines__a_state_of_other_lines__refused(void) {
+    dlp_lines_desc d = {.path = rig_write("s", "a\nb\nc\nd\n", 8)};
+    dlp_source *s = opened(&d);
+    dlp_loader_desc l = {.source = s, .batch_size = 2, .num_workers = 1};
+    dlp_state state;
+    dlp_error err;
+    dlp_batch *b;
+    dlp_pipe *p;
+    if (s == NULL) return;
+    CHECK(dlp_loader_open(&p, &l, &err) == DLP_OK && dlp_pipe_next(p, &b) == DLP_OK);
+    CHECK(dlp_pipe_state(p, b, &state) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(s) == DLP_OK);
+    rig_write("s", "a\nb\nc\ndd\n", 9);
+    l.pipe.resume = &state;
+    l.source = s = opened(&d);
+    CHECK(dlp_loader_open(&p, &l, &err) == DLP_ERR_RESUME && dlp_source_close(s) == DLP_OK);
+    rig_write("s", "a\nb\nc\nd\n", 8);
+    l.source = s = opened(&d);
+    CHECK(dlp_loader_open(&p, &l, &err) == DLP_OK && dlp_pipe_next(p, &b) == DLP_OK);
+    CHECK(b->index[0] == 2 && dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_source_close(s) == DLP_OK);
+}
+
+int main(void) {
+    int fds = rig_fds();
+    rig_begin("lines");
+    CHECK(mkdir(in_rig("many"), 0755) == 0);
+    lines__any_text__those_of_a_plain_loop();
+    lines__a_large_text_and_any_threads__the_same();
+    lines__a_parse_of_two_fields__rows_of_both();
+    lines__a_line_above_max_bytes__an_error_of_its_item();
+    lines__wrong_descs_and_files__refused_by_name();
+    lines__an_index_that_fits__used_again();
+    lines__no_room_for_an_index__a_warning();
+    lines__an_index_that_is_cut_or_changed__made_again();
+    lines__an_index_that_is_made_up__errors_of_items();
+    lines__a_file_that_changed_unseen__errors_of_items();
+    if (RIG_MAY_FORK) lines__many_processes_at_once__one_index_and_no_leftovers();
+    lines__above_4_GiB__found();
+    lines__ends_at_borders_of_blocks__found();
+    lines__a_file_that_changes_meanwhile__an_error_and_no_index();
+    lines__a_state_of_other_lines__refused();
+    CHECK(files_named("new") == 0); /* no leftovers */
+    CHECK(rig_fds() == fds);
+    rig_end();
+    return test_end("lines");
+}
