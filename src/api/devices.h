@@ -24,7 +24,12 @@
    that is refused, copies are pageable: slower, and the copying thread takes part. OpenCL has no
    such call; it copies from ordinary memory. A field of a batch has, for data, the CUdeviceptr or
    the cl_mem (one per field and buffer, as large as the field can become); of a view into a chunk,
-   the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset. */
+   the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset.
+
+   CUDA's driver makes threads, and worker processes are forked before there are any (dlpipe_shm.h,
+   >>shm-start). So make the device with `later`, and open the pipe with `later`, which forks. Only
+   then use CUDA: make a context and streams, write them into the desc, and call dlp_pipe_start.
+   Before that call dlp_device_describe knows only the kind. DLP_PRELOAD_AUTO wants limit_bytes. */
 
 typedef struct dlp_cuda_desc {
     int32_t device;       /* ordinal; not read if context is given; 0: the first */
@@ -35,6 +40,8 @@ typedef struct dlp_cuda_desc {
     void *consumer;       /* CUstream whose work reads the batches, borrowed: copies into a buffer
                                wait for all that it was given before. Not to be captured */
     const char *library;  /* NULL: "libcuda.so.1" */
+    int32_t later;        /* 1: the start of the first pipe calls the driver for the first time,
+                               and reads the desc, which is borrowed until then: see below */
 } dlp_cuda_desc;
 
 typedef struct dlp_opencl_desc {
