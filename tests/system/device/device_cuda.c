@@ -528,6 +528,7 @@ static void release_after__kernel_stuck__its_buffer_waits(void) {
     dlp_batch *b;
     void *stream;
     int n = 0, rc;
+    long queries;
     gpu_reset();
     stream = user_stream(7);
     if (bed_open(&t, NULL, 1, 1, 3) != DLP_OK) return;
@@ -539,6 +540,11 @@ static void release_after__kernel_stuck__its_buffer_waits(void) {
         dlp_pipe_release(t.p, b);
     CHECK(rc == DLP_TIMEOUT && n < 5);
     pthread_mutex_lock(&gpu.lock);
+    queries = gpu.queries;
+    pthread_mutex_unlock(&gpu.lock);
+    test_pause(200000000); /* a copy that has been late for 200 ms is asked for each ms */
+    pthread_mutex_lock(&gpu.lock);
+    CHECK(gpu.queries > queries && gpu.queries - queries < 2000);
     gpu.streams[7].stuck = 0;
     pthread_mutex_unlock(&gpu.lock);
     while ((rc = dlp_pipe_next_timeout(t.p, &b, 20000)) == DLP_OK) {
