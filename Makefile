@@ -442,6 +442,7 @@ $(B)/gpu/gpu: $(wildcard tests/gpu/*.[ch]) $(HEADERS) $(COMMON) Makefile
 
 gpu: $(B)/gpu/gpu
 	@$< $(if $(QUICK),-q) $(GPU_CASES)
+	@CC="$(CC)" sh tests/gpu/dlpack_torch
 
 # ---- lint ----------------------------------------------------------------------------------------
 

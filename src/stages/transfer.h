@@ -231,7 +231,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
     early = early < 10000 ? 10000 : early > 200000 ? 200000 : early;
     if (now + 2 * early < end)
         rest = end - early - now;
-    else if (now > end + 20000 || w->p->wait.yields > 0)
+    else if (now > end + 2 * early || w->p->wait.yields > 0)
         rest = 20000 + (now > end ? (now - end) / 16 : 0);
     if (now > end && rest > 1000000) rest = 1000000;
     return rest < ns ? rest : ns;
