@@ -86,7 +86,7 @@ help:
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to an hour each'
 	@echo 'make differential   random configurations against a model: CONFIGURATIONS=10000 SEED=1'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
-	@echo 'make gpu            bytes and rates of transfers on this machine'\''s CUDA GPU, if it has one'
+	@echo 'make gpu            bytes and rates of transfers to a CUDA GPU, if there is one'
 	@echo 'make weaken         the words of slots with each order weakened: who notices (a table)'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
@@ -435,7 +435,8 @@ weaken: $(B)/tests/model_slots
 chaos: $(B)/tests/shm_chaos
 	@$(B)/tests/shm_chaos $(or $(SECONDS_OF_KILLS),60) $(or $(KILLS_A_SECOND),12)
 
-# On a CUDA GPU; needs its driver, and no toolkit. GPU_CASES="transfer overlap", QUICK=1: less of all.
+# On a CUDA GPU; needs its driver, and no toolkit. GPU_CASES="transfer overlap"; QUICK=1: less of
+# everything.
 $(B)/gpu/gpu: $(wildcard tests/gpu/*.[ch]) $(HEADERS) $(COMMON) Makefile
 	@mkdir -p $(@D)
 	@$(CC) -std=c11 $(WARN) -O2 -g -o $@ tests/gpu/gpu.c $(LIBS)

@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/device/device_cuda, system/device/device_opencl */
+/* tests: system/device/device_cuda, system/device/device_opencl, gpu/gpu_false */
 #include "device/gpu.h"
 #include "device/opencl.h"
 #ifdef DLPIPE_CUDA

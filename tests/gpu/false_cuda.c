@@ -1,7 +1,7 @@
-/* A false libcuda.so.1 for machines without a GPU: memory of the device is the host's, each stream
-   is a thread, a copy takes as long as its bytes at FALSE_GB_S, and the two kernels of gpu_rig.h are
-   functions here. What it cannot do ends the program. FALSE_SPOILS=n: the n-th copy of each process
-   has a wrong byte, its last one. */
+/* A false libcuda.so.1 for machines without a GPU. Memory of the device is the host's, each stream
+   is a thread, and a copy takes as long as its bytes at FALSE_GB_S. The two kernels of gpu_rig.h
+   are functions here. What it cannot do ends the program. FALSE_SPOILS=n: the n-th copy of each
+   process has a wrong byte, its last one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,6 +1,6 @@
 /* dlpipe on a machine with a CUDA GPU: each byte that a transfer brings there is compared, and the
-   rates of copies are measured. Only the driver is needed, no toolkit. Each case is a process of its
-   own, so the worker processes of one never see the driver's threads of another.
+   rates of copies are measured. Only the driver is needed, no toolkit. Each case is a process of
+   its own, so the worker processes of one never see the driver's threads of another.
 
      gpu [-q] [-l libcuda.so.1] [case ...]      -q: less of everything */
 #ifndef _GNU_SOURCE

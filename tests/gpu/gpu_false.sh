@@ -26,6 +26,6 @@ spoilt 2 transfer count large outs chunks tokens killed forked resumed
 spoilt 3 transfer large outs chunks tokens killed forked resumed # which kernels compare
 
 $dir/gpu -l $dir/none.so >$dir/none 2>&1 || fail 'no driver is a failure'
-[ "$(grep -c '' $dir/none)" = 1 ] && grep -q '^no GPU: no driver: ' $dir/none ||
-    fail "without a driver it says: $(cat $dir/none)"
-exit $((wrong > 0))
+[ "$(grep -c '' $dir/none)" = 1 ] || fail "without a driver it says: $(cat $dir/none)"
+grep -q '^no GPU: no driver: ' $dir/none || fail "without a driver: $(cat $dir/none)"
+[ $wrong = 0 ]
