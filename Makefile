@@ -65,7 +65,7 @@ endif
 
 .PHONY: help headers check-headers without format run test check programs examples sanitize
 .PHONY: sanitized-programs fuzz soak lint bench bench-ab differential
-.PHONY: lib install FORCE deps deps-bench bench-tables clean scale s3-server run-s3 weaken
+.PHONY: gpu lib install FORCE deps deps-bench bench-tables clean scale s3-server run-s3 weaken
 .DEFAULT_GOAL := help
 
 help:
@@ -86,6 +86,7 @@ help:
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to an hour each'
 	@echo 'make differential   random configurations against a model: CONFIGURATIONS=10000 SEED=1'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
+	@echo 'make gpu            bytes and rates of transfers to a CUDA GPU, if there is one'
 	@echo 'make weaken         the words of slots with each order weakened: who notices (a table)'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
@@ -445,6 +446,16 @@ weaken: $(B)/tests/model_slots
 # SECONDS_OF_KILLS=60 KILLS_A_SECOND=12
 chaos: $(B)/tests/shm_chaos
 	@$(B)/tests/shm_chaos $(or $(SECONDS_OF_KILLS),60) $(or $(KILLS_A_SECOND),12)
+
+# On a CUDA GPU; needs its driver, and no toolkit. GPU_CASES="transfer overlap"; QUICK=1: less of
+# everything.
+$(B)/gpu/gpu: $(wildcard tests/gpu/*.[ch]) $(HEADERS) $(COMMON) Makefile
+	@mkdir -p $(@D)
+	@$(CC) -std=c11 $(WARN) -O2 -g -o $@ tests/gpu/gpu.c $(LIBS)
+
+gpu: $(B)/gpu/gpu
+	@$< $(if $(QUICK),-q) $(GPU_CASES)
+	@CC="$(CC)" sh tests/gpu/dlpack_torch
 
 # ---- lint ----------------------------------------------------------------------------------------
 

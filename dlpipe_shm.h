@@ -69,8 +69,8 @@
    Ways to start, by what the program has when it starts the pipe:
 
      no threads yet      nothing to do: open forks
-     threads, a device   open with `later` before they are made, dlp_pipe_start afterwards; or
-                         shm.allow_fork_with_threads
+     threads, a device   open with `later` before they are made, dlp_pipe_start afterwards (CUDA:
+                         dlp_cuda_desc.later, too); or shm.allow_fork_with_threads
    Without one of these open refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS

@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/device/device_cuda, system/device/device_opencl */
+/* tests: system/device/device_cuda, system/device/device_opencl, gpu/gpu_false */
 #include "device/gpu.h"
 #include "device/opencl.h"
 #ifdef DLPIPE_CUDA
@@ -77,6 +77,7 @@ typedef struct dlpi_cuda {
     dlpi_cuda_calls call;
     void *context, *stream, *consumer;
     int has_consumer, own_stream, retained, device;
+    const dlp_cuda_desc *later; /* the driver is called for the first time by open; NULL: it was */
     void *copied[DLPI_DEVICE_BUFFERS];  /* event after the copies into a buffer */
     void *readers[DLPI_DEVICE_BUFFERS]; /* event after the work that reads it */
 } dlpi_cuda;
@@ -112,13 +113,6 @@ static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
     void *was;
     int popped = c->call.ctx_pop(&was);
     return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
-}
-
-static int dlpi_cuda_open(void *user) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_gpu_open(&c->gpu);
-    if (rc == 0) c->gpu.info.unpinned[0] = 0;
-    return rc;
 }
 
 /* Nothing enqueued may touch the slots or the buffers when they go. */
@@ -266,7 +260,8 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     return DLP_OK;
 }
 
-static void dlpi_cuda_end(dlpi_cuda *c) {
+/* Undo dlpi_cuda_begin. */
+static void dlpi_cuda_drop(dlpi_cuda *c) {
     void *was;
     if (c->context && c->call.ctx_push(c->context) == 0) {
         for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
@@ -277,17 +272,16 @@ static void dlpi_cuda_end(dlpi_cuda *c) {
         c->call.ctx_pop(&was);
     }
     if (c->retained) c->call.primary_release(c->device);
-    free(c);
+    memset(c->copied, 0, sizeof c->copied);
+    memset(c->readers, 0, sizeof c->readers);
+    c->context = c->stream = NULL;
+    c->own_stream = c->retained = 0;
 }
 
 /* Find the device and its context. */
 static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *library = d->library ? d->library : "libcuda.so.1";
-    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
-    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.init(0)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
+    int count = 0, rc = c->call.init(0);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
     if ((c->context = d->context) != NULL) return DLP_OK;
     if ((rc = c->call.device_count(&count)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
@@ -348,6 +342,39 @@ static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err)
     return DLP_OK;
 }
 
+static int dlpi_cuda_open(void *user) {
+    dlpi_cuda *c = user;
+    dlp_error e;
+    int rc = dlpi_gpu_open(&c->gpu);
+    if (rc != 0) return rc;
+    c->gpu.info.unpinned[0] = 0;
+    if (c->later == NULL) return 0;
+    if ((rc = dlpi_cuda_begin(c, c->later, &e)) != DLP_OK) {
+        dlpi_cuda_drop(c);
+        dlpi_gpu_note(&c->gpu, e.message);
+        dlpi_gpu_leave(c);
+        return rc;
+    }
+    c->later = NULL;
+    return 0;
+}
+
+/* Find the calls, and call the driver unless that comes later. */
+static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libcuda.so.1";
+    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
+    int rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
+    if (rc != DLP_OK) return rc;
+    if (d->later < 0 || d->later > 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, "later", "%d: it must be 0 or 1", (int)d->later);
+    if (!d->later) return dlpi_cuda_begin(c, d, err);
+    c->later = d;
+    c->gpu.info.kind = "cuda";
+    dlpi_copy_text(c->gpu.base, sizeof c->gpu.base, "cuda");
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
 DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
     dlp_cuda_desc zero;
     dlpi_cuda *c;
@@ -356,8 +383,9 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
     if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     if ((c = calloc(1, sizeof *c)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
-    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
-        dlpi_cuda_end(c);
+    if ((rc = dlpi_cuda_load(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cuda_drop(c);
+        free(c);
         return rc;
     }
     *out = (dlp_device){.name = c->gpu.name,
@@ -372,7 +400,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
                         .done = dlpi_cuda_done,
                         .user = c,
                         .copy_within = dlpi_cuda_copy_within,
-                        .room = dlpi_cuda_room};
+                        .room = c->later ? NULL : dlpi_cuda_room};
     return DLP_OK;
 }
 
@@ -411,7 +439,11 @@ DLPDEF int dlp_device_close(dlp_device *device) {
     if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
 #ifdef DLPIPE_CUDA
-    if (dlpi_is_cuda(device)) dlpi_cuda_end(device->user), device->user = NULL;
+    if (dlpi_is_cuda(device)) {
+        dlpi_cuda_drop(device->user);
+        free(device->user);
+        device->user = NULL;
+    }
 #endif
 #ifdef DLPIPE_OPENCL
     if (device->user && dlpi_is_cl(device)) dlpi_cl_end(device->user);

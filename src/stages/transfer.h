@@ -15,9 +15,13 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     int open, registered;
     void **data; /* [device_buffers * fields] */
     void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
+    bool alone;  /* a thread of its own copies */
     bool shared; /* the consumer calls the device too: */
     pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
     uint8_t *begun;       /* [ring] copies of batches after the next one */
+    uint64_t took_ns;     /* how long a copy took lately, from its begin to its end */
+    uint64_t passed_ns;   /* when the copy before was found to have ended */
+    uint64_t looked_ns;   /* when the last look found no copy that had ended */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -100,7 +104,7 @@ static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t 
     if (dlpi_transfer_copy(w, s, from, slot->dbuf, buffer) != DLP_OK)
         dlpi_transfer_ready(w, s, b);
     else
-        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, buffer};
+        w->parked[w->n_parked++] = (dlpi_parked){dlpi_now_ns(), b, s, buffer}; /* begun now */
     dlpi_clock_out(w, b, slot->epoch, 1);
     return true;
 }
@@ -149,6 +153,20 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     return dlpi_transfer_send(w, s, b, s, i);
 }
 
+/* A copy begins when it is enqueued and the copy before it has ended. */
+static uint64_t dlpi_transfer_began(const dlpi_transfer *x, const dlpi_parked *k) {
+    return k->due_ns > x->passed_ns ? k->due_ns : x->passed_ns;
+}
+
+/* Learn how long copies take. This one ended between the last look and now. */
+static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
+    const uint64_t now = dlpi_now_ns(), began = dlpi_transfer_began(x, k);
+    const uint64_t looked = x->looked_ns > began ? x->looked_ns : began;
+    const uint64_t took = looked - began + (now - looked) / 2;
+    x->took_ns = x->took_ns == 0 ? took : (x->took_ns + took) / 2;
+    x->passed_ns = now;
+}
+
 /* Copies whose events have passed. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
     dlpi_transfer *x = dlpi_transfer_of(w->st);
@@ -168,6 +186,7 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
         else if (w->p->stay != NULL)
             dlpi_credit_done(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
                              w->p->stay->left(w->p, k.slot) ? 0u : 2u);
+        dlpi_transfer_learn(x, &k);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_transfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -196,12 +215,32 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
         if (taken && b == w->cursor) begun[w->cursor++ & (p->ring - 1)] = 0;
         if (!taken && !p->d.unordered) break;
     }
-    return dlpi_transfer_poll(w) || moved;
+    if (moved) dlpi_transfer_poll(w);
+    return moved;
 }
 
-/* No event wakes a worker when a copy is through: it looks often. */
+/* No event wakes a worker when a copy has ended. So it sleeps until shortly before the end that it
+   expects, and then looks again and again, if each thread has a core. If the copy is late, because
+   it waits for kernels, the worker looks the less often the longer this takes. */
 static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
-    return w->n_parked > 0 && ns > 20000 ? 20000 : ns;
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
+    uint64_t end, early = x->took_ns / 16, rest = 0, now;
+    if (w->n_parked == 0) return ns;
+    x->looked_ns = now = dlpi_now_ns();
+    end = dlpi_transfer_began(x, &w->parked[0]) + x->took_ns;
+    early = early < 10000 ? 10000 : early > 200000 ? 200000 : early;
+    if (now + 2 * early < end)
+        rest = end - early - now;
+    else if (now > end + 2 * early || w->p->wait.yields > 0)
+        rest = 20000 + (now > end ? (now - end) / 16 : 0);
+    if (now > end && rest > 1000000) rest = 1000000;
+    return rest < ns ? rest : ns;
+}
+
+/* By default the kernel lets a thread sleep for 50 us longer. */
+static int dlpi_transfer_enter_thread(dlpi_worker *w) {
+    if (dlpi_transfer_of(w->st)->alone) prctl(PR_SET_TIMERSLACK, 1000ul);
+    return DLP_OK;
 }
 
 /* ---- the consumer's side ---- */
@@ -334,8 +373,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
-    if (rc == 0 && x->seam != NULL && st->w.num_workers > 0)
-        x->shared = pthread_mutex_init(&x->lock, NULL) == 0;
+    x->alone = st->w.num_workers > 0;
+    if (rc == 0 && x->seam != NULL && x->alone) x->shared = pthread_mutex_init(&x->lock, NULL) == 0;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
         rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
@@ -404,6 +443,7 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .blocks = dlpi_transfer_blocks,
     .begin = dlpi_transfer_start,
     .end = dlpi_transfer_end,
+    .enter = dlpi_transfer_enter_thread,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
     .words = {.slow = "move fewer bytes (smaller dtypes, pad less), give the device "

@@ -333,8 +333,8 @@ fi
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
     sources='tests/unit/*/*.c tests/system/*/*.c tests/model/*.c tests/fuzz/*.c tests/bench/*.c
-        examples/*.c'
-    [ $cc = clang ] || sources='tests/bench/*.c examples/*.c'
+        tests/gpu/*.c examples/*.c'
+    [ $cc = clang ] || sources='tests/bench/*.c tests/gpu/*.c examples/*.c'
     [ -z "${FEW:-}" ] || sources='examples/*.c'
     # shellcheck disable=SC2086
     if ls $sources | xargs -P 2 -n 1 sh tests/tools/lint.sh silent $cc; then

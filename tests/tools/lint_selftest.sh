@@ -92,7 +92,7 @@ expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n
 tree=$dir/tree
 mkdir -p $tree/tests
 cp -r src dlpipe*.h $tree/
-(cd tests && cp -r tools rig unit system model compile ../$tree/tests/)
+(cd tests && cp -r tools rig unit system model gpu compile ../$tree/tests/)
 mkdir -p $tree/tests/fuzz && cp tests/fuzz/*.c $tree/tests/fuzz/
 broken() {
     checks=$((checks + 1))
