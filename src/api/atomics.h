@@ -34,6 +34,7 @@
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define DLPI_COLD __attribute__((cold)) /* runs seldom: small rather than fast, and set apart */
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */

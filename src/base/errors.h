@@ -48,9 +48,9 @@ static void dlpi_copy_text(char *to, size_t size, const char *from) {
 }
 
 /* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                          const char *field,
+                                                                          const char *format, ...) {
     if (e == NULL) return code;
     memset(e, 0, sizeof *e);
     e->code = code;

@@ -117,7 +117,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     dlp_stage_stats *out = &s->figures.stages[stage];
