@@ -614,7 +614,13 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define DLPI_COLD __attribute__((cold)) /* runs seldom: small rather than fast, and set apart */
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
+   small, and clang's would become larger. */
+#ifdef __OPTIMIZE_SIZE__
+#define DLPI_COLD
+#else
+#define DLPI_COLD __attribute__((cold))
+#endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
@@ -4591,7 +4597,7 @@ static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
 }
 
-DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
+DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
     char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
     if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);
@@ -5417,7 +5423,8 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
 #define DLPI_MPSC_QUANTUM 64u
 
 /* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
-static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+DLPI_COLD static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity,
+                                         uint32_t producers) {
     dlp_mpsc plan;
     memset(&plan, 0, sizeof plan);
     uint64_t lane = dlp_spsc_bytes(record_bytes, capacity);
@@ -5442,8 +5449,8 @@ DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_
 
 static void *dlpi_at(void *mem, uint64_t offset) { return (unsigned char *)mem + offset; }
 
-DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         uint32_t producers, int shared) {
+DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                                   uint64_t capacity, uint32_t producers, int shared) {
     dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
     if (!dlpi_queue_mem_ok(mem) || plan.total_bytes == 0 || plan.total_bytes > bytes ||
         plan.total_bytes > SIZE_MAX)
@@ -5483,7 +5490,7 @@ static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     return DLP_ERR_BUSY;
 }
 
-DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
+DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
     dlp_mpsc copy;
     if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE) return DLP_ERR_ARG;
     dlp_mpsc *bundle = (dlp_mpsc *)mem;
@@ -5513,8 +5520,8 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
 
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
-DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
-                              uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes,
+                                        void *mem, uint64_t bytes) {
     dlp_mpsc copy;
     if (!rx || !lanes || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
@@ -7838,7 +7845,7 @@ static uint64_t dlpi_mix_replacement(void *user, uint64_t epoch, uint64_t positi
     return part->first + dlpi_below(dlpi_range_of(part->items), random);
 }
 
-DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
@@ -7902,7 +7909,7 @@ DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset,
     return DLP_OK;
 }
 
-DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-branches-order  WHICH LIST HAS THE NEXT ITEM OF A STREAM
@@ -8056,7 +8063,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
 }
 
 /* Make a window the present one, and begin to read the one after it. */
-static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
         dlpi_window other = b->now;
@@ -8234,7 +8241,8 @@ static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
     return dlpi_mix_no_memory(err, "the windows");
 }
 
-DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc,
+                                      dlp_error *err) {
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
@@ -8272,7 +8280,7 @@ DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     return DLP_OK;
 }
 
-DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
     if (!b) return;
     free(b->now.index);
     free(b->now.key);
@@ -11973,7 +11981,7 @@ static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uin
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
    that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
    given up, those of that stage last, as in dlpi_rows_redo. */
-static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, s, b);
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
@@ -14031,7 +14039,6 @@ static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     if (!dlpi_tune_more(p, share, now)) dlpi_tune_fewer(p, share, now);
 }
 
-DLPI_COLD
 static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
@@ -15791,7 +15798,7 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 }
 
 /* Start the threads of a worker whose source they are. It has the lock then. */
-static int dlpi_fetch_threads_begin(dlpi_worker *w) {
+DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     const char *call = "";
     int rc = 0;
@@ -15881,7 +15888,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* A worker gets its attempts. */
-static void dlpi_in_flight_init(dlpi_worker *w) {
+DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
@@ -18673,7 +18680,6 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = 1 };
 
 /* Do items of this rank follow the batch in slot s? */
-DLPI_COLD
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     const dlpi_source_state *state = dlpi_slot_source(p, s);
     if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
@@ -18681,7 +18687,6 @@ static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
 }
 
 /* What this rank says: of batch b, the next one, and those after it. */
-DLPI_COLD
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
@@ -18698,7 +18703,6 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
 }
 
 /* The all-reduce did not go as it should, or another rank has failed. */
-DLPI_COLD
 static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
     if (mine == 0 && all == 0)
@@ -18719,7 +18723,6 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
 
 /* Of the n batches from b on that all ranks have one may be the last with items: they end with that
    of the rank which is out last. Any number above n says that more follow. */
-DLPI_COLD
 static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     int64_t mine = 0, all;
@@ -18737,14 +18740,12 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 }
 
 /* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
-DLPI_COLD
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0) return false;
     return rc == DLP_END || (rc == DLP_OK && dlpi_slot_at(p, s)->epoch != p->after.epoch);
 }
 
 /* Some rank has no batch in this epoch: all leave it. rc: DLP_OK, or DLP_END. */
-DLPI_COLD
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
@@ -18753,7 +18754,6 @@ static int dlpi_agree_leave(dlp_pipe *p, int rc) {
 }
 
 /* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
-DLPI_COLD
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
@@ -18771,7 +18771,6 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
 
 /* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
    end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
-DLPI_COLD
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
@@ -18803,7 +18802,7 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
     if (q->arrivals != NULL) return "n_items"; /* records come once */
@@ -18830,7 +18829,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
@@ -21580,7 +21579,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 
@@ -26133,7 +26132,6 @@ static uint8_t *dlpi_alive_page(void) {
     return at;
 }
 
-DLPI_COLD
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
 DLPI_COLD
@@ -26310,7 +26308,6 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
 }
 
 /* The id of the area that a record speaks of; 0: none that observers know. */
-DLPI_COLD
 static inline int dlpi_record_id(const dlpi_record *r) {
     if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
     if (r->stage < 0 || r->stage >= DLP_MAX_STAGES || r->number >= DLPI_OWN_HIDDEN) return 0;
@@ -27009,7 +27006,7 @@ static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
 }
 
 /* Make a ring for n requests. Returns 0 or errno. */
-static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     dlpi_uring_params p;
     int rc;
     memset(u, 0, sizeof *u);
@@ -27353,13 +27350,13 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
 }
 
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
-static void dlpi_files_worker_stop(dlpi_files_worker *w) {
+DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
 
-static int dlpi_files_worker_init(void *user, int worker, void **state) {
+DLPI_COLD static int dlpi_files_worker_init(void *user, int worker, void **state) {
     dlpi_files *f = user;
     dlpi_files_worker *w = dlpi_files_worker_new(f);
     int rc = w ? 0 : ENOMEM;
@@ -27461,7 +27458,7 @@ static void dlpi_files_source(dlpi_files *f) {
                              .close = dlpi_files_close};
 }
 
-DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_files *f;
     int rc = dlpi_open_args(out, out, "", desc, err);
@@ -27758,7 +27755,6 @@ typedef struct dlpi_mapped {
     int fd;              /* -1: not open */
 } dlpi_mapped;
 
-DLPI_COLD
 static inline uint64_t dlpi_coarse_ns(void) {
 #if defined(CLOCK_MONOTONIC_COARSE)
     struct timespec t;
@@ -27770,7 +27766,6 @@ static inline uint64_t dlpi_coarse_ns(void) {
 }
 
 /* A failure at a file: "path: words". at: the byte that it is about. */
-DLPI_COLD
 __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *err, int code,
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
@@ -27783,7 +27778,6 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
                           strlen(path) > 110 ? path + strlen(path) - 110 : path, at, words);
 }
 
-DLPI_COLD
 static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call, int errnum) {
     int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
     dlpi_error_set(err, code, "paths", "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
@@ -27791,7 +27785,6 @@ static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call
     return code;
 }
 
-DLPI_COLD
 static void dlpi_mapped_close(dlpi_mapped *m) {
     if (m->bytes) munmap((void *)(uintptr_t)m->bytes, (size_t)m->size);
     if (m->fd >= 0) close(m->fd);
@@ -27802,7 +27795,6 @@ static void dlpi_mapped_close(dlpi_mapped *m) {
 
 /* Open a regular file, and map it unless it is to be read. m: written whole; closed by the caller,
    also after a failure. */
-DLPI_COLD
 static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
     struct stat st;
     void *map;
@@ -27828,7 +27820,6 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
 }
 
 /* Read [at, at + n) of a file, n bytes. Returns how many there were; -1: errno. */
-DLPI_COLD
 static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to) {
     uint64_t got = 0;
     while (got < n) {
@@ -27844,7 +27835,6 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
 
 /* Read n bytes of the head of a file, from byte `at` on, as its source is opened. what: the name
    that an error gives to this part of the file, such as "header". */
-DLPI_COLD
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -27855,7 +27845,6 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 }
 
 /* Is the file still as long as it was? Says so if not. */
-DLPI_COLD
 static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
@@ -27871,7 +27860,6 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
 }
 
 /* Copy bytes [at, at + n) of a file that is read. */
-DLPI_COLD
 static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const dlp_item *item) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -27885,7 +27873,6 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 }
 
 /* Copy bytes [at, at + n), which are within the file as it was opened. */
-DLPI_COLD
 static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                                    const dlp_item *item) {
     if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
@@ -27896,7 +27883,6 @@ static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n
 /* ---- read-ahead ---- */
 
 /* Tell the system once how the file will be read: MADV_SEQUENTIAL or MADV_RANDOM. */
-DLPI_COLD
 static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
     uint32_t word = 1u + (uint32_t)advice;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->advised) == word)) return;
@@ -27909,7 +27895,6 @@ static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
 }
 
 /* Is the byte at `at` in memory? A read that would wait for the disk is refused (Linux 4.14). */
-DLPI_COLD
 static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #if defined(SYS_preadv2)
     enum { NO_WAIT = 8 }; /* RWF_NOWAIT */
@@ -27926,14 +27911,12 @@ static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 
 /* Ask for bytes [at, at + n), as far as the file has them, without waiting: what MADV_WILLNEED does
    to a mapping, too. */
-DLPI_COLD
 static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
     if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
 }
 
 /* ---- workers that use a source ---- */
 
-DLPI_COLD
 static int dlpi_users_enter(void *user, int worker, void **state) {
     (void)worker;
     (void)state;
@@ -27941,27 +27924,23 @@ static int dlpi_users_enter(void *user, int worker, void **state) {
     return 0;
 }
 
-DLPI_COLD
 static void dlpi_users_leave(void *user, int worker, void *state) {
     (void)worker;
     (void)state;
     DLPI_ADD_SEQ((uint32_t *)user, UINT32_MAX); /* U4 -> U4: one less */
 }
 
-DLPI_COLD
 static void dlpi_users_wire(uint32_t *users, dlp_workers_desc *workers) {
     workers->worker_init = dlpi_users_enter;
     workers->worker_exit = dlpi_users_leave;
     workers->worker_user = users;
 }
 
-DLPI_COLD
 static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
 /* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
-DLPI_COLD
 static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
                                uint32_t *users) {
     dataset->writes_all_bytes = 1;
@@ -28503,7 +28482,8 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
     return DLP_OK;
 }
 
-DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc,
+                                     dlp_error *err) {
     const char *field = "", *wrong;
     glob_t found;
     int rc;
@@ -29389,7 +29369,8 @@ static void dlpi_arrays_source(dlpi_arrays *a) {
     dlpi_mapped_source(&a->source, &a->dataset, dlpi_arrays_fetch, &a->users);
 }
 
-DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc,
+                                     dlp_error *err) {
     dlpi_arrays *a;
     int rc;
     if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
@@ -29567,8 +29548,8 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
 }
 
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                  const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
+                                            const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_source *a = NULL;
     const char *given;
@@ -29648,13 +29629,11 @@ typedef struct dlpi_push_crowd {
 
 /* ---- what the desc may say ---- */
 
-DLPI_COLD
 static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
     return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
 }
 
 /* Where field i lies: its bytes, of which a record holds 2^20 at most. */
-DLPI_COLD
 static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(f->dtype);
     if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
@@ -29690,7 +29669,6 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
     return DLP_OK;
 }
 
-DLPI_COLD
 static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint32_t n,
                             dlp_error *err) {
     int rc = DLP_OK;
@@ -29707,14 +29685,12 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
 
 /* Bytes of field f of a record, if it has so many rows. What is above its most rows is not there.
  */
-DLPI_COLD
 static uint64_t dlpi_push_bytes(const dlpi_push_fields *at, uint32_t f, uint64_t rows) {
     return rows < at->rows[f] ? rows * (at->bytes[f] / at->rows[f]) : at->bytes[f];
 }
 
 /* ---- the file ---- */
 
-DLPI_COLD
 static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
     int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
     dlpi_error_set(err, code, path ? "path" : "", "%s%s%s: %s", call, path ? " of " : "",
@@ -29726,7 +29702,6 @@ static int dlpi_push_system(dlp_error *err, const char *call, const char *path, 
 }
 
 /* Make a sealed file of zeros, and map it. fd: written. */
-DLPI_COLD
 static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
     const char *call = "memfd_create";
     *fd = -1;
@@ -29748,7 +29723,6 @@ static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
 }
 
 /* Another open file description of the file: locks belong to a description. -1: errno. */
-DLPI_COLD
 static int dlpi_push_reopen(int fd) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -29758,7 +29732,6 @@ static int dlpi_push_reopen(int fd) {
 /* Count the attached producers again at every wait. If there are many lanes, count them now and
    then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
    counts until another one has its place. */
-DLPI_COLD
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -29771,7 +29744,6 @@ static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, u
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
    takes tens of them. So where waits are short, and producers, reader and consumer have not a core
    each, those two make way, but do not sleep. */
-DLPI_COLD
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (*yields == 0) return;
@@ -30201,7 +30173,7 @@ DLPDEF void dlp_push_stop(dlp_push *s) {
     if (s != NULL) dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
 }
 
-DLPDEF int dlp_push_close(dlp_push *s) {
+DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     if (s == NULL) return DLP_OK;
     if (dlpi_users_any(&s->users)) return DLP_ERR_BUSY;
     dlpi_push_free(s);
@@ -30603,7 +30575,7 @@ static void dlpi_push_source(dlp_push *s) {
 
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
 
-DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
     dlpi_push_fields at;
     dlp_push *s;
     int rc;
@@ -30869,7 +30841,8 @@ static void dlpi_pusher_free(dlp_pusher *u) {
     free(u);
 }
 
-DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc,
+                                     dlp_error *err) {
     dlp_pusher *u = NULL;
     int rc;
     if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
@@ -31005,7 +30978,7 @@ DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
     return dlpi_pusher_commit(u, DLPI_PUSH_END);
 }
 
-DLPDEF void dlp_pusher_close(dlp_pusher *u) {
+DLPI_COLD DLPDEF void dlp_pusher_close(dlp_pusher *u) {
     if (u == NULL) return;
     if (u->record) dlp_mpsc_abort(&u->tx);
     dlp_mpsc_detach_tx(&u->tx);
@@ -31899,13 +31872,13 @@ static int dlpi_gpu_make(const dlp_device *d) {
     return 0;
 }
 
-DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
+DLPI_COLD DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
     if (device == NULL || out == NULL || dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     *out = ((const dlpi_gpu *)device->user)->info;
     return DLP_OK;
 }
 
-DLPDEF int dlp_device_close(dlp_device *device) {
+DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
     if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
     if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
@@ -35814,7 +35787,6 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
 }
 
 /* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
-DLPI_COLD
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
@@ -35823,7 +35795,7 @@ static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
 }
 
-DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
+DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
@@ -35852,7 +35824,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -35916,7 +35888,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     return DLP_OK;
 }
 
-DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     dlpi_state s;
     int rc;
     if (p == NULL || state == NULL)
@@ -35976,7 +35948,7 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     errno = saved;
 }
 
-DLPDEF int dlp_pipe_close(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
@@ -36036,14 +36008,12 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
 
-DLPI_COLD
 static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
     dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
     if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
 }
 
-DLPI_COLD
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
@@ -36062,7 +36032,6 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
 
 /* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
    refused. */
-DLPI_COLD
 static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
     for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
@@ -36075,7 +36044,6 @@ static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     return dlpi_times(sum, rows);
 }
 
-DLPI_COLD
 static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
     dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
     if (st == NULL) return p->err.code;
@@ -36091,7 +36059,6 @@ typedef struct dlpi_flat {
 } dlpi_flat;
 
 /* A segment ends here, unless it has no tokens. */
-DLPI_COLD
 static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (end == x->end) return;
     if (end - x->end > x->longest) x->longest = end - x->end;
@@ -36102,7 +36069,6 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
 
 /* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
    consumer's, who may have written others. */
-DLPI_COLD
 static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
     const int32_t from = x->end;
     for (int64_t i = 0; i < n; i++) {
@@ -36113,7 +36079,6 @@ static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_
     return true;
 }
 
-DLPI_COLD
 static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
                            int32_t tokens) {
     const int32_t *row = bounds->data;
@@ -36123,7 +36088,6 @@ static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *b
     return true;
 }
 
-DLPI_COLD
 static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
     for (uint32_t i = 0; i < b->n_fields; i++) {
         const dlp_tensor *f = &b->fields[i];
@@ -36133,7 +36097,6 @@ static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
     return NULL;
 }
 
-DLPI_COLD
 DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
                             int32_t *longest) {
     const dlp_tensor *bounds, *places;
@@ -37861,7 +37824,7 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- outs beside the first: public calls ---- */
 
-DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
+DLPI_COLD DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
     dlpi_stage *st;
     dlp_out *o;
     if (p == NULL || name == NULL || out == NULL) return DLP_ERR_ARG;
@@ -37896,7 +37859,7 @@ DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch) {
 
 DLPDEF uint64_t dlp_out_missed(const dlp_out *out) { return out != NULL ? out->c.missed : 0; }
 
-DLPDEF void dlp_out_close(dlp_out *out) {
+DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
     if (out == NULL || dlpi_forked(out->p)) return;
     for (uint32_t i = 0; i < out->capacity; i++)
         DLPI_STORE_RLX(&out->holds[i], UINT64_C(0)); /* for people */
@@ -38558,7 +38521,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
     return rc;
 }
 
-DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_nodes t;
     dlp_pipe *p = NULL;
     dlpi_choice to = {0, ""};
@@ -38725,12 +38688,10 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
-DLPI_COLD
 static uint64_t dlpi_counter_room(const dlp_pipe *p) {
     return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
 }
 
-DLPI_COLD
 static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
     const uint64_t room = dlpi_counter_room(p), n = c->n;
     uint64_t bits, *to = &c->words[2 * (n % room)];
@@ -38741,7 +38702,6 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-DLPI_COLD
 static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -38751,7 +38711,6 @@ static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value)
 }
 
 /* Copy a counter's ring, oldest first. out->samples: to be freed. */
-DLPI_COLD
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
     uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
@@ -38776,13 +38735,11 @@ static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curv
     return DLP_OK;
 }
 
-DLPI_COLD
 static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
 }
 
 /* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
-DLPI_COLD
 static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     int rc = DLP_OK;
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
@@ -38791,7 +38748,6 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return rc;
 }
 
-DLPI_COLD
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)

@@ -405,7 +405,13 @@ enum {
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define DLPI_COLD __attribute__((cold)) /* runs seldom: small rather than fast, and set apart */
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
+   small, and clang's would become larger. */
+#ifdef __OPTIMIZE_SIZE__
+#define DLPI_COLD
+#else
+#define DLPI_COLD __attribute__((cold))
+#endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
@@ -2066,7 +2072,6 @@ static bool dlpi_s3_xml_at(const dlpi_s3_xml *x, const char *text) {
 }
 
 /* Whether no name has this: NUL, white space, any of "&'/<=>. */
-DLPI_COLD
 static inline bool dlpi_s3_xml_ends(unsigned char c) {
     return c < 64 && ((uint64_t)0x700080c500002601u >> c & 1) != 0;
 }
@@ -4360,7 +4365,6 @@ typedef struct dlpi_s3_shared {
     uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
 } dlpi_s3_shared;
 
-DLPI_COLD
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
     DLPI_ADD_RLX(&s->count[what], n);
 }
@@ -7360,7 +7364,6 @@ static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
 }
 
 /* To be watched for reading. */
-DLPI_COLD
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
 /* Before its news is looked at. */
@@ -8130,7 +8133,6 @@ static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
 #define DLPI_S3_TO(state) (1u << DLPI_S3_RANGE_##state)
 
 /* True if the range may go from one state to another. */
-DLPI_COLD
 static inline bool dlpi_s3_range_may(int32_t from, int32_t to) {
     static const uint8_t next[] = {DLPI_S3_TO(WAITING) | DLPI_S3_TO(PAUSED) |
                                        DLPI_S3_TO(HELD),                   /* NONE */
@@ -8144,7 +8146,6 @@ static inline bool dlpi_s3_range_may(int32_t from, int32_t to) {
 }
 
 /* True if lists, connections and timer of the range fit its state. */
-DLPI_COLD
 static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
     int32_t s = range->state;
     bool queued = !dlpi_s3_ring_empty(&range->queue);

@@ -1902,13 +1902,11 @@ _Static_assert((int)DLP_BEHIND_DROP_NEW == (int)DLP_FULL_DROP_NEW &&
 
 /* ---- the scheduler's side ---- */
 
-DLPI_COLD
 static uint64_t *dlpi_share_taker(dlpi_share *h, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
 }
 
 /* What subscriber i took and did not give back goes to another. */
-DLPI_COLD
 static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1923,7 +1921,6 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-DLPI_COLD
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1954,7 +1951,6 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
 }
 
 /* serve_only: batches up to where are they taken by all? */
-DLPI_COLD
 static uint64_t dlpi_share_base(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1982,7 +1978,6 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
 }
 
 /* Batches [from, to) are taken: count them, and note the errors of those that failed. */
-DLPI_COLD
 static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
@@ -2001,7 +1996,6 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
 }
 
 /* Is what slot k has given back by all that the pipe waits for? */
-DLPI_COLD
 static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -2022,13 +2016,11 @@ static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
 }
 
 /* Is slot k free? The scheduler, which asks, uses it at once. */
-DLPI_COLD
 static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     return dlpi_share_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
 }
 
-DLPI_COLD
 static void dlpi_share_over(dlp_pipe *p) {
     if (!p->schedule.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
     /* V1 */
@@ -2041,7 +2033,6 @@ static void dlpi_share_over(dlp_pipe *p) {
 }
 
 /* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
-DLPI_COLD
 static bool dlpi_share_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
@@ -2057,7 +2048,6 @@ static bool dlpi_share_keep(dlp_pipe *p) {
     return moved;
 }
 
-DLPI_COLD
 static bool dlpi_share_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
@@ -2065,7 +2055,6 @@ static bool dlpi_share_may_schedule(dlp_pipe *p) {
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
-DLPI_COLD
 static bool dlpi_share_is_over(dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->share->over) != 0; /* H1: our own */
 }
@@ -2081,7 +2070,6 @@ static const dlpi_sharing_ops dlpi_share_ops = {
     .leave = dlpi_role_yes,
 };
 
-DLPI_COLD
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     const dlpi_stage *of = p->sink_stage ? p->sink_stage : p->lender_stage;
@@ -2125,7 +2113,6 @@ DLPI_COLD static void dlpi_share_areas(dlp_pipe *p) {
         4096);
 }
 
-DLPI_COLD
 static int dlpi_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->sharing != &dlpi_share_ops) return DLP_OK;
@@ -2140,7 +2127,6 @@ static int dlpi_share_begin(dlp_pipe *p) {
 
 /* ---- the program that only serves waits: for no batch, but for all else ---- */
 
-DLPI_COLD
 static bool dlpi_serve_look(void *who) {
     dlpi_next_wait *k = who;
     int rc = dlpi_next_error(k->p, true);
@@ -2152,7 +2138,6 @@ static bool dlpi_serve_look(void *who) {
 
 static const dlpi_wait_ops dlpi_serve_waits = {dlpi_serve_look, dlpi_next_patience, NULL, NULL};
 
-DLPI_COLD
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_next_wait k = {.p = p, .until = UINT64_MAX, .rc = DLP_EMPTY};
     if (timeout_ms > 0) k.until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
@@ -2178,7 +2163,6 @@ struct dlp_subscriber {
 };
 
 /* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
-DLPI_COLD
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
     uint64_t stride = c->m->areas[DLPI_REC_SLOTS].stride;
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
@@ -2187,7 +2171,6 @@ static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint6
 /* Does a slot have, within its stride, all that next reads of one? The numbers are another
    program's: next adds them to addresses and does not look again. No product here overflows: rows
    are few, a stride is within the region, and dlpi_in_slot divides. */
-DLPI_COLD
 static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t rows = p->batch_rows, n = c->n_fields;
@@ -2200,7 +2183,6 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
 
 /* Does a cell have a field's rows, as many bytes of each as its shape says? What a collate made has
    as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
-DLPI_COLD
 static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_rec *r) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t cell = c->m->areas[DLPI_REC_CELLS].stride, rows = p->batch_rows;
@@ -2217,7 +2199,6 @@ static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_r
 
 /* Do all parts of a slot and a cell lie in it? Others may write the region: what is checked here is
    a copy of its numbers, and they are not read again. */
-DLPI_COLD
 static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     bool ok =
         c->m->areas[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
@@ -2226,7 +2207,6 @@ static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     return ok;
 }
 
-DLPI_COLD
 static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
     const dlpi_area *r = &c->m->areas[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
@@ -2239,14 +2219,12 @@ static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
 }
 
 /* True if the pipe lets other programs subscribe. A pipe of several outs has such an area, too. */
-DLPI_COLD
 static bool dlpi_subscriber_may(const dlp_subscriber *c) {
     dlpi_share h;
     return c->m->areas[DLPI_REC_SHARE].count > 0 &&
            (!dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, &h, sizeof h) || h.mode != 0);
 }
 
-DLPI_COLD
 static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     const dlpi_area *fields = c->m->areas + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
@@ -2271,7 +2249,6 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
 }
 
 /* Map the region, which can neither shrink nor be unmapped by others: it is sealed. */
-DLPI_COLD
 static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     char path[40];
     struct stat st;
@@ -2306,7 +2283,6 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     return DLP_OK;
 }
 
-DLPI_COLD
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -2332,7 +2308,6 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
-DLPI_COLD
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
                                  dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -2356,7 +2331,6 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
 }
 
 /* One field of the batch in slot s. What others can write is copied, checked, then used. */
-DLPI_COLD
 static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t f, uint32_t count,
                                   dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
@@ -2389,7 +2363,6 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
 }
 
 /* What slot s has, as the loan's batch. */
-DLPI_COLD
 static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -2421,7 +2394,6 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
 
 /* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
    slot stays as it is until somebody claims it. Returns whether there is one. */
-DLPI_COLD
 static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
@@ -2441,7 +2413,6 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
 }
 
 /* The oldest batch was not ready when those after it woke somebody for them: now they are next. */
-DLPI_COLD
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;
@@ -2450,7 +2421,6 @@ static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers)
         dlpi_wake_subscribers(c->s.share, INT_MAX);
 }
 
-DLPI_COLD
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->s.share + c->layout.takers_at);
     for (;;) {
@@ -2471,7 +2441,6 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     }
 }
 
-DLPI_COLD
 static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_admit *admit;
@@ -2490,11 +2459,9 @@ static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
                                             : dlpi_subscriber_one(c, out);
 }
 
-DLPI_COLD
 static void dlpi_subscriber_wake(const dlpi_subscriber *c) { dlpi_wake_scheduler(c->ctl); }
 
 /* See now and then that the owner lives: not once for each call, which may be short. */
-DLPI_COLD
 static int dlpi_subscriber_watch(dlpi_subscriber *of) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     uint64_t now = dlpi_now_ns();

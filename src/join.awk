@@ -9,7 +9,8 @@
 # KIND(NAME, ...) of that list that has a tag. The file has the name in small letters. A file that
 # the manifest names itself is left out there.
 # A line of the manifest that ends in /* cold */ names a file whose functions run seldom: when a
-# pipe is opened, closed or observed, or fails. A line DLPI_COLD is put before each of them.
+# pipe is opened, closed or observed, or fails. A line DLPI_COLD is put before each of them, but not
+# before an inline function.
 #   -v without=KINDS  leave out what wants one of these kinds (make without KIND="split pack")
 #   -v origin=1       instead of each line, the file and line that it comes from
 #   -v files=1        the manifest alone, with a line #include "..." for each file
@@ -19,7 +20,9 @@ function is_out(tag,    i) {
     for (i = split(without, kinds, " "); i > 0; i--) if (index(tag, " " kinds[i] " ")) return 1
     return 0
 }
-function is_function(line) { return line ~ /^(static|DLPDEF|__attribute__)[^=;]*\(/ }
+function is_function(line) {
+    return line ~ /^(static|DLPDEF|__attribute__)[^=;]*\(/ && line !~ /^static inline/
+}
 function put(path, n, line, cold,    kind, rest) {
     if (match(line, / *\/\* needs: [a-z ]+ \*\/( \\)?$/)) {
         kind = substr(line, RSTART)

@@ -67,7 +67,7 @@ static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
 }
 
-DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
+DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
     char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
     if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);

@@ -16,7 +16,7 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, 
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
     if (q->arrivals != NULL) return "n_items"; /* records come once */
@@ -43,7 +43,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
