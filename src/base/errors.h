@@ -1,6 +1,7 @@
 #pragma once
 /* tests: unit/api/version, system/core/pipe_errors, system/core/pipe_badinput */
 #include "base/platform.h"
+#include "api/atomics.h"
 #include "api/codes.h"
 #include "api/errors.h"
 #include "api/version.h"
