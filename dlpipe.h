@@ -344,6 +344,11 @@
    later may include the declarations. Whatever else is tried ends with one #error that says what to
    do.
 
+   Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
+   makes 488 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 537
+   KB with them. It is 361 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   which leave out what the program does not call.
+
    >>limits     LIMITS AND CAVEATS
    * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_PARTIAL).
@@ -637,6 +642,13 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
+   small, and clang's would become larger. */
+#ifdef __OPTIMIZE_SIZE__
+#define DLPI_COLD
+#else
+#define DLPI_COLD __attribute__((cold))
+#endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
@@ -4632,9 +4644,9 @@ static void dlpi_copy_text(char *to, size_t size, const char *from) {
 }
 
 /* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                          const char *field,
+                                                                          const char *format, ...) {
     if (e == NULL) return code;
     memset(e, 0, sizeof *e);
     e->code = code;
@@ -4651,7 +4663,7 @@ static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
 }
 
-DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
+DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
     char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
     if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);
@@ -4680,6 +4692,7 @@ static void dlpi_error_end(dlp_error *e) {
 /* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
    program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
    there is no other; errno tells. */
+DLPI_COLD
 __attribute__((unused)) static int dlpi_fd_above(int fd) {
     int above, errnum;
     if (fd < 0 || fd > 2) return fd;
@@ -4691,6 +4704,7 @@ __attribute__((unused)) static int dlpi_fd_above(int fd) {
 }
 
 /* The same for two, of pipe2 or socketpair, which returned rc. Returns 0, or -1 with errno. */
+DLPI_COLD
 __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     if (rc != 0) return rc;
     fd[0] = dlpi_fd_above(fd[0]);
@@ -4704,6 +4718,7 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
    program, by SIGXFSZ. If not, errno is EFBIG. */
+DLPI_COLD
 __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
     struct rlimit most;
     if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
@@ -4714,6 +4729,7 @@ __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
 }
 
 /* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
+DLPI_COLD
 __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flags,
                                                       const char *mode) {
     int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));
@@ -4766,6 +4782,7 @@ static int dlpi_pidfd_open(pid_t pid) { return dlpi_fd_above((int)syscall(434, p
 /* ---- what cgroups and /proc say ---- */
 
 /* The beginning of a file, as text. */
+DLPI_COLD
 static bool dlpi_read_text(const char *path, char *text, size_t size) {
     size_t len = 0;
     ssize_t got;
@@ -4779,6 +4796,7 @@ static bool dlpi_read_text(const char *path, char *text, size_t size) {
 
 /* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
    of stack: each thread would have them for good. */
+DLPI_COLD
 static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
     uint64_t number[2] = {0, 0};
     for (int i = 0; i < n; i++) {
@@ -4792,12 +4810,14 @@ static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
 }
 
 /* The first n numbers, 1 or 2, of a file that begins with them. */
+DLPI_COLD
 static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
     char text[64];
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
 }
 
 /* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
+DLPI_COLD
 static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
     size_t skip = key ? strlen(key) : 0;
     while (skip > 0 && strncmp(text, key, skip) != 0) {
@@ -4808,16 +4828,19 @@ static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to,
 }
 
 /* The same of a small file. Allocates nothing. */
+DLPI_COLD
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);
 }
 
+DLPI_COLD
 static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
     uint64_t value;
     return dlpi_read_numbers(path, key, &value, 1) ? value : UINT64_MAX;
 }
 
+DLPI_COLD
 static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char *key) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", dir, file);
@@ -4826,6 +4849,7 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
 
 /* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
    another controller's. */
+DLPI_COLD
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     size_t n = strlen(controller);
     const char *kind = strchr(line, ':'), *place = kind ? strchr(kind + 1, ':') : NULL;
@@ -4842,6 +4866,7 @@ typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
 
 /* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
    controller: names the line of /proc/self/cgroup; "": version 2. */
+DLPI_COLD
 static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
     uint64_t least = UINT64_MAX;
@@ -4864,11 +4889,13 @@ static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves)
 }
 
 /* The same of both versions. */
+DLPI_COLD
 static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
     uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
     return one < two ? one : two;
 }
 
+DLPI_COLD
 static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
     uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
@@ -4884,9 +4911,11 @@ static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
 }
 
 /* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+DLPI_COLD
 static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+DLPI_COLD
 static int dlpi_cpu_count(void) {
     uint64_t quota = dlpi_cpu_quota();
     cpu_set_t set;
@@ -4912,6 +4941,7 @@ typedef struct dlpi_cpu {
 /* Read how long the calling thread has used a core, and how long it was ready to run while others
    had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
    as it is. */
+DLPI_COLD
 static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
     struct timespec t;
     uint64_t sched[2];
@@ -4921,12 +4951,14 @@ static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
 }
 
 /* How often the calling thread has slept. */
+DLPI_COLD
 static uint64_t dlpi_cpu_sleeps(void) {
     struct rusage use;
     return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
 }
 
 /* Begin a probe. False: it is too early. */
+DLPI_COLD
 static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
     if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
     cpu->noted_ns = now;
@@ -4936,6 +4968,7 @@ static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
 }
 
 /* If a probe is under way, forget it, and let the next one begin at once. */
+DLPI_COLD
 static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
     if (cpu->sleeps != 0) cpu->noted_ns = 0;
     cpu->sleeps = 0;
@@ -4943,6 +4976,7 @@ static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
 
 /* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
    core, or waited for one, all the time; many kernels tell no more. */
+DLPI_COLD
 static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
     const dlpi_cpu last = *cpu;
     uint64_t used, waited;
@@ -5455,7 +5489,8 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
 #define DLPI_MPSC_QUANTUM 64u
 
 /* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
-static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+DLPI_COLD static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity,
+                                         uint32_t producers) {
     dlp_mpsc plan;
     memset(&plan, 0, sizeof plan);
     uint64_t lane = dlp_spsc_bytes(record_bytes, capacity);
@@ -5480,8 +5515,8 @@ DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_
 
 static void *dlpi_at(void *mem, uint64_t offset) { return (unsigned char *)mem + offset; }
 
-DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         uint32_t producers, int shared) {
+DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                                   uint64_t capacity, uint32_t producers, int shared) {
     dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
     if (!dlpi_queue_mem_ok(mem) || plan.total_bytes == 0 || plan.total_bytes > bytes ||
         plan.total_bytes > SIZE_MAX)
@@ -5521,7 +5556,7 @@ static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     return DLP_ERR_BUSY;
 }
 
-DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
+DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
     dlp_mpsc copy;
     if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE) return DLP_ERR_ARG;
     dlp_mpsc *bundle = (dlp_mpsc *)mem;
@@ -5551,8 +5586,8 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
 
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
-DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
-                              uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes,
+                                        void *mem, uint64_t bytes) {
     dlp_mpsc copy;
     if (!rx || !lanes || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
@@ -7898,7 +7933,7 @@ static uint64_t dlpi_mix_replacement(void *user, uint64_t epoch, uint64_t positi
     return part->first + dlpi_below(dlpi_range_of(part->items), random);
 }
 
-DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
@@ -7959,7 +7994,7 @@ DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset,
     return DLP_OK;
 }
 
-DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-branches-order  WHICH LIST HAS THE NEXT ITEM OF A STREAM
@@ -8113,7 +8148,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
 }
 
 /* Make a window the present one, and begin to read the one after it. */
-static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
         dlpi_window other = b->now;
@@ -8291,7 +8326,8 @@ static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
     return dlpi_mix_no_memory(err, "the windows");
 }
 
-DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc,
+                                      dlp_error *err) {
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
@@ -8329,7 +8365,7 @@ DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     return DLP_OK;
 }
 
-DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
     if (!b) return;
     free(b->now.index);
     free(b->now.key);
@@ -9573,7 +9609,7 @@ static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t)
     DLPI_UNUSED(w);
     DLPI_UNUSED(t);
 }
-static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
+DLPI_COLD static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(s);
 }
@@ -9616,7 +9652,7 @@ static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, boo
     DLPI_UNUSED(row);
     DLPI_UNUSED(used_random);
 }
-static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
 
 static const dlpi_keeper_ops dlpi_no_keeper = {
     .ahead = dlpi_keeper_ahead,
@@ -10068,7 +10104,7 @@ static bool dlpi_reader_wired(const dlp_dataset *d) {
 }
 
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
-static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
+DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
     p->err = *e;
@@ -10078,7 +10114,7 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
 }
 
 /* A call of the system failed, and errno says why. */
-static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     dlp_error e;
     int errnum = errno;
     dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
@@ -10088,7 +10124,7 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
-static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
+DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
         dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
@@ -10109,15 +10145,15 @@ static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
    its writer die half-way, dlpi_recover_errors ends it. */
-static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
+DLPI_COLD static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
     dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
 }
 
 /* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
-static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
-                          uint64_t new_index) {
+DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
+                                    uint64_t new_index) {
     uint64_t words[DLPI_SKIP_WORDS] = {0};
     uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
     dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
@@ -10166,7 +10202,7 @@ static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
 }
 
 /* errno and worker of an item in the list, of which e has epoch and position. */
-static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
     uint64_t from, n = dlpi_skip_count(ctl, &from);
     for (; from != n; from++) {
         dlp_skip k;
@@ -10233,8 +10269,8 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 }
 
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
-__attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
-                                                          const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
+                                                                    const char *format, ...) {
     DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
@@ -10248,7 +10284,7 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
+DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     const char *name = dlp_code_name(w->returned);
     bool known = strncmp(name, "DLP_", 4) == 0;
     memset(e, 0, sizeof *e);
@@ -10274,7 +10310,7 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 }
 
 /* The same of the worker's item. */
-static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
     char own[sizeof e->message];
     uint64_t first = w->st->scope.first;
     dlpi_describe(w, code, e);
@@ -10289,6 +10325,7 @@ static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
 
 /* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
    which it has then. */
+DLPI_COLD
 __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
                                                              const char *stage, const char *field,
                                                              const char *format, ...) {
@@ -10299,6 +10336,7 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
     return dlpi_pipe_fail(p, &e);
 }
 
+DLPI_COLD
 static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_MEMORY, field, "malloc of %s failed", what);
@@ -10306,6 +10344,7 @@ static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     return dlpi_pipe_fail(p, &e);
 }
 
+DLPI_COLD
 static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
                     int64_t got) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
@@ -10313,16 +10352,19 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
 }
 
 /* A pointer that is required. */
+DLPI_COLD
 static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
 /* A pointer that must be NULL. */
+DLPI_COLD
 static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
 }
 
 /* An array and its count: both are given, or neither is. */
+DLPI_COLD
 static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
                            const char *count, int64_t n) {
     if ((at != NULL) == (n != 0)) return DLP_OK;
@@ -10334,6 +10376,7 @@ static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, co
 
 /* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
    beside a source's dataset. */
+DLPI_COLD
 static const char *dlpi_dataset_given(const dlp_dataset *d) {
     if (d->n_items != 0) return "dataset.n_items";
     if (d->fields != NULL) return "dataset.fields";
@@ -10346,12 +10389,14 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
     return d->reader != NULL ? "dataset.reader" : NULL;
 }
 
+DLPI_COLD
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
 
 /* The same of field i, called name: err.field is "fields[].what", the message tells which of them
    it is, and which dimension. */
+DLPI_COLD
 __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
                                                                 uint32_t i, const char *name,
                                                                 const char *what,
@@ -10381,6 +10426,7 @@ enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
+DLPI_COLD
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
     int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
@@ -10393,6 +10439,7 @@ static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
 }
 
 /* The first of n rows that does not hold, or NULL. */
+DLPI_COLD
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
         int64_t got = dlpi_bound_got(b, desc);
@@ -10401,6 +10448,7 @@ static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *
     return NULL;
 }
 
+DLPI_COLD
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
@@ -10408,6 +10456,7 @@ static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
 }
 
 /* The same of field i. */
+DLPI_COLD
 static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
                             const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(f, bounds, n);
@@ -10417,6 +10466,7 @@ static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dl
 }
 
 /* A number whose bounds follow from others. */
+DLPI_COLD
 static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
                        int64_t high, const char *words) {
     return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;
@@ -10424,6 +10474,7 @@ static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_
 
 /* ---- workers, of each stage that has them ---- */
 
+DLPI_COLD
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
@@ -10432,6 +10483,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
@@ -10455,6 +10507,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* The same of a stage of whole batches. */
+DLPI_COLD
 static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     int rc = dlpi_within(p, st->name, "on_error", st->w.on_error, 0, 0,
                          "DLP_ON_ERROR_RAISE for a stage of whole batches");
@@ -10462,6 +10515,7 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Rank and world_size, and the rows of a batch that they share. */
+DLPI_COLD
 static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
     const uint32_t world = p->d.world_size;
     int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
@@ -11564,7 +11618,7 @@ static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
@@ -12017,7 +12071,7 @@ static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uin
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
    that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
    given up, those of that stage last, as in dlpi_rows_redo. */
-static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, s, b);
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
@@ -13657,6 +13711,7 @@ static void *dlpi_thread_worker(void *arg) {
    half-written error is replaced by one that is whole. All of it may be done twice. */
 
 /* The 64-bit batch number of a generation near the tail. */
+DLPI_COLD
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
@@ -13666,6 +13721,7 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 
 /* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
    each may be what killed it; but the late one is known. */
+DLPI_COLD
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
@@ -13679,12 +13735,14 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
 }
 
 /* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
+DLPI_COLD
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
     return dlpi_gather_missing(&done[t->row / DLPI_WORD_ROWS], t->b,
                                dlpi_unit_mask(t->row, t->end));
 }
 
 /* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
+DLPI_COLD
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
         if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
@@ -13694,12 +13752,14 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
 }
 
 /* Has unit t given up what an earlier stage wrote for this one to read? */
+DLPI_COLD
 static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     return (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
+DLPI_COLD
 static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
     dlpi_lost *lost = why->lost;
     if (lost == NULL) return;
@@ -13711,6 +13771,7 @@ static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     lost->missing = missing;
 }
 
+DLPI_COLD
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -13735,6 +13796,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_rows_redo(w, t, missing);
 }
 
+DLPI_COLD
 static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *words,
                                uint64_t owner, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -13758,6 +13820,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
 }
 
 /* Units of batch b that w let pass stages after its own: free, but where it was through. */
+DLPI_COLD
 static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
     uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
@@ -13776,6 +13839,7 @@ static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t
 
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
    what is left to do is to free the claims that carry its reserved. */
+DLPI_COLD
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
     uint64_t reserved = dlpi_owner_redo(w, b);
@@ -13788,6 +13852,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
 }
 
 /* What w had of the batch in slot s; and close that batch if the one that should have is dead. */
+DLPI_COLD
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
@@ -13814,6 +13879,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
 
+DLPI_COLD
 static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
@@ -13827,6 +13893,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .run = dlpi_batches_run
 
 /* An error that the dead worker was writing down. */
+DLPI_COLD
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlp_error e;
@@ -13850,11 +13917,13 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 }
 
 /* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
+DLPI_COLD
 static void dlpi_running_forget(dlpi_worker *w) {
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }
 
+DLPI_COLD
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
@@ -13899,12 +13968,14 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
 #define DLPI_TUNE_PATIENCE 3u
 
 /* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+DLPI_COLD
 static void dlpi_tune_take(dlpi_stage *s) {
     s->tuned = s->w.workers_max > 0;
     s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
 }
 
 /* Workers that come and go; where they begin has bounds of its own. */
+DLPI_COLD
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
@@ -13920,6 +13991,7 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code;
 }
 
+DLPI_COLD
 static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
                            uint64_t now) {
     dlpi_ctl *ctl = p->ctl;
@@ -13933,6 +14005,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
+DLPI_COLD
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
@@ -13950,6 +14023,7 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
 }
 
 /* How busy the stage was since the last look; a call under way counts up to now. */
+DLPI_COLD
 static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
                               uint64_t ns) {
     uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
@@ -13978,12 +14052,14 @@ static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tune
 }
 
 /* Workers beyond the items (or batches) in flight have nothing to do. */
+DLPI_COLD
 static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
     return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
 }
 
 /* Would one more worker of stage i compute on a core that another one has? */
+DLPI_COLD
 static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     double used = p->tune.at[i].cpu_share;
     for (int k = 0; k < p->n_work; k++)
@@ -13992,6 +14068,7 @@ static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
 }
 
+DLPI_COLD
 static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
     dlpi_stage *st;
     dlpi_tuned *t;
@@ -14018,6 +14095,7 @@ static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
@@ -14034,6 +14112,7 @@ static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
     return false;
 }
 
+DLPI_COLD
 static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     dlpi_tuner *t = &p->tune;
     uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
@@ -14055,6 +14134,7 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
 }
 
 /* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+DLPI_COLD
 static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
     if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
     if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
@@ -14808,7 +14888,7 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 
 static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
 
-static void dlpi_whole_live(dlp_pipe *p) {
+DLPI_COLD static void dlpi_whole_live(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++)
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
 }
@@ -15808,7 +15888,7 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 }
 
 /* Start the threads of a worker whose source they are. It has the lock then. */
-static int dlpi_fetch_threads_begin(dlpi_worker *w) {
+DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     const char *call = "";
     int rc = 0;
@@ -15898,7 +15978,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* A worker gets its attempts. */
-static void dlpi_in_flight_init(dlpi_worker *w) {
+DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
@@ -15991,6 +16071,7 @@ struct dlpi_words {
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
 /* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
+DLPI_COLD
 static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, uint32_t bytes,
                          uint64_t *to) {
     const dlpi_area *r = &w->areas[id];
@@ -16001,6 +16082,7 @@ static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, u
 
 /* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
    False: there is none. */
+DLPI_COLD
 static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
     const uint64_t stride = w->areas[id].stride;
     for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
@@ -16011,6 +16093,7 @@ static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, u
 }
 
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
+DLPI_COLD
 static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_area *r = &w->areas[id];
     *n = 0;
@@ -16025,12 +16108,14 @@ static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool no
 }
 
 /* A figure of the user's: a number, 0 or more. */
+DLPI_COLD
 static double dlpi_seen_figure(uint64_t bits) {
     double v;
     memcpy(&v, &bits, sizeof v);
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
+DLPI_COLD
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
     uint64_t n = words->areas[DLPI_REC_COUNTERS].count;
@@ -16049,11 +16134,13 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
 }
 
 /* Buffers of the sink; 0 means that there is none. */
+DLPI_COLD
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
     return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
 }
 
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+DLPI_COLD
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
@@ -16067,6 +16154,7 @@ static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
+DLPI_COLD
 static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
     const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
     row->workers = r->num_workers;
@@ -16078,6 +16166,7 @@ static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
 
 /* ---- a live pipe ---- */
 
+DLPI_COLD
 static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
     const uint8_t *word = (const uint8_t *)region + at;
     DLPI_UNUSED(end);
@@ -16089,6 +16178,7 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     return true;
 }
 
+DLPI_COLD
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_copy_text(row->name, sizeof row->name, st->name);
     row->kind = st->ops->kind;
@@ -16103,6 +16193,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
 }
 
 /* What the pipe will be, or is: without its region. */
+DLPI_COLD
 static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     memset(s, 0, offsetof(dlpi_seen, figures));
     s->n_stages = (uint32_t)p->n_stages;
@@ -16119,6 +16210,7 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
 }
 
 /* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
+DLPI_COLD
 static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
@@ -16137,6 +16229,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
             dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
+DLPI_COLD
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_pipe(p, s);
@@ -16145,11 +16238,13 @@ static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
 
 /* ---- of what is seen ---- */
 
+DLPI_COLD
 static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
     return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
 /* The stage of a worker; NULL: it is the consumer. */
+DLPI_COLD
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
@@ -16159,11 +16254,13 @@ static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worke
     return NULL;
 }
 
+DLPI_COLD
 static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
     return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
 /* Has batch b, in that slot, left the stage? */
+DLPI_COLD
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */
@@ -16179,12 +16276,14 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
    region: those by which the stage before says what is done (>>impl-gather), and those by which the
    next one claims. */
 
+DLPI_COLD
 static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
     *id = stage;
     dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
                    stage < 0 ? "consumer" : s->stages[stage].name);
 }
 
+DLPI_COLD
 static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
                                int32_t to) {
     dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
@@ -16198,19 +16297,23 @@ static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, i
 }
 
 /* Words of a slot by which a stage says what is done; by which one claims. */
+DLPI_COLD
 static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
     return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
 }
+DLPI_COLD
 static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
     return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
 }
 
 /* stage -1: a region may have no sampler that is known here. */
+DLPI_COLD
 static bool dlpi_link_in_order(const dlpi_seen *s, int32_t stage) {
     return stage >= 0 && s->stages[stage].ops != NULL && s->stages[stage].ops->in_order;
 }
 
 /* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+DLPI_COLD
 static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
     const int32_t from = s->work[s->n_work - 1 - (s->n_work > 1 && dlpi_seen_buffers(s) > 0)];
     for (uint32_t i = 0; i < s->n_stages; i++) {
@@ -16224,6 +16327,7 @@ static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
 }
 
 /* Into the stages that work on slots, and out of the last of them. */
+DLPI_COLD
 static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
     for (uint32_t k = 0; k <= s->n_work; k++) {
         int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
@@ -16241,6 +16345,7 @@ static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out,
 }
 
 /* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+DLPI_COLD
 static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     int32_t sampler = -1;
     uint32_t n = 0;
@@ -16268,6 +16373,7 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
 }
 
 /* And how many records are in each. open: batches that have not left the first stage. */
+DLPI_COLD
 static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
     uint64_t used = (uint64_t)out->in_flight + out->held;
     out->n_links = dlpi_links(s, out->links);
@@ -16286,6 +16392,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
 
 /* ---- a stage is added: by the call of its kind, or by a source's ---- */
 
+DLPI_COLD
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
     dlpi_stage *st;
@@ -16313,6 +16420,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
 
 /* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
    copied here. */
+DLPI_COLD
 static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     if (rc != DLP_OK) return rc;
     if (st->w.n_affinity > 0) {
@@ -16403,24 +16511,28 @@ struct dlpi_table {
 
 /* ---- what rows have in common ---- */
 
+DLPI_COLD
 static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
     const dlpi_verb *verb =
         node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
+DLPI_COLD
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
 }
 
 /* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
  */
+DLPI_COLD
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
 }
 
 /* True if fields end in a row that works on items. */
+DLPI_COLD
 static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
@@ -16428,6 +16540,7 @@ static bool dlpi_node_ends(const dlp_node *node) {
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
    Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
+DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
@@ -16443,6 +16556,7 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
 }
 
 /* True if a desc of workers says anything. Its padding does not count. */
+DLPI_COLD
 static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
            w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
@@ -16452,10 +16566,12 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
            w->workers_max != 0 || w->tell != NULL;
 }
 
+DLPI_COLD
 static bool dlpi_table_turns(const dlpi_table *t) {
     return t->nodes[0].queue.deal == DLP_DEAL_TURNS;
 }
 
+DLPI_COLD
 static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc w = node->workers;
     if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
@@ -16464,6 +16580,7 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
 
 /* ---- the rows, before any is added ---- */
 
+DLPI_COLD
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
@@ -16479,6 +16596,7 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
 }
 
 /* A row takes records from the row before it. */
+DLPI_COLD
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
     if (from == NULL || node == t->joins) return DLP_OK;
@@ -16495,6 +16613,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
 }
 
 /* What the verb of a row has no use for. */
+DLPI_COLD
 static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
     dlp_workers_desc w = node->workers;
     int rc;
@@ -16526,6 +16645,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }
 
+DLPI_COLD
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
     for (uint32_t i = t->n; i > 0; i--) {
@@ -16552,6 +16672,7 @@ static int dlpi_table_check(dlpi_table *t) {
 
 /* Add a row. The workers name it, if they have a name; else it has this name, and a number if
    another row has it. */
+DLPI_COLD
 static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
                                 const dlp_workers_desc *w) {
     dlp_node *node = &to->nodes[to->n];
@@ -16570,6 +16691,7 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
 }
 
 /* Add a row that fetches. The workers are the row's. of: the source that it reads, or NULL. */
+DLPI_COLD
 static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
                                   const dlp_source *of) {
     dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
@@ -16588,6 +16710,7 @@ static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fet
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
 /* Copy the n fields of a stage's desc, and their names behind them. */
+DLPI_COLD
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     char(*to)[DLPI_NAME_KEPT];
     if ((st->n_fields = n) == 0) return DLP_OK;
@@ -16608,6 +16731,7 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
 }
 
 /* Add n fields to those of an item. */
+DLPI_COLD
 static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
     p->datasets.n_fields += n;
@@ -16615,6 +16739,7 @@ static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
 
 /* Add the fields of a stage to those of an item. count: the field of its desc that has their
    number. */
+DLPI_COLD
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     if (n + st->n_fields > DLP_MAX_FIELDS)
@@ -16631,6 +16756,7 @@ static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *coun
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
@@ -16647,6 +16773,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
 }
 
 /* How many items are under way at once. */
+DLPI_COLD
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
@@ -16665,6 +16792,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
 }
 
 /* Take what the desc says, and a copy of its dataset. */
+DLPI_COLD
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
     int rc;
@@ -16710,7 +16838,7 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
    false if the words of the region are not whole. */
-static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
     dlp_stage_stats *to = &s->figures.stages[stage];
     dlpi_reader_words said = {0, 0, 0, 0, 0};
@@ -17298,7 +17426,7 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
 }
 
 /* The cells, counted. */
-static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];
     dlp_stage_stats *out = &s->figures.stages[stage];
@@ -17935,7 +18063,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
@@ -17958,7 +18086,7 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
-static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
@@ -18007,7 +18135,7 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
@@ -18026,8 +18154,9 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
    the error tells what was left out first, since that may be the cause. */
-__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
-                                                                 const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
+                                                                           const char *format,
+                                                                           ...) {
     dlp_error e;
     va_list args;
     dlpi_error_set(&e, code, "parts", "%s", "");
@@ -18856,7 +18985,7 @@ static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const 
     return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
 }
 
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
     if (q->arrivals != NULL) return "n_items"; /* records come once */
@@ -18883,7 +19012,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
@@ -18957,7 +19086,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     dlp_stage_stats *out = &s->figures.stages[stage];
@@ -19345,8 +19474,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
 }
 
 /* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
-__attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
-                                                                const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
+                                                                          const char *format, ...) {
     const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
     char where[64];
     dlp_error e;
@@ -21030,7 +21159,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* A map of items that adds fields. */
-static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
@@ -21244,7 +21373,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from,
 }
 
 /* The cell that a dead worker may have been writing. */
-static void dlpi_cache_recover(dlpi_worker *w) {
+DLPI_COLD static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
@@ -21262,7 +21391,7 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Without room for an item it would be one in name only. */
-static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
@@ -21279,7 +21408,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Cells for all items, or as many as the budget has room for. */
-static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     const uint64_t n = p->fetch->dataset->n_items;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
@@ -21291,13 +21420,13 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
                    c->cell_bytes, c->n_cells, 4096);
 }
 
-static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
     *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
         p->fetch->dataset->n_items;
 }
 
 /* What of the cache is in use. */
-static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
     uint64_t kept = 0, n;
@@ -21600,7 +21729,7 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 }
 
 /* Before the dead one's runs are given up: another worker takes another group for them. */
-static void dlpi_scratch_recover(dlpi_worker *w) {
+DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
@@ -21677,7 +21806,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Which stages write, and which one reads; others don't see these fields. */
-static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
     int rc;
@@ -21762,7 +21891,7 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     p->run_shift_most = shift;
 }
 
-static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     uint64_t at = 0, align = 8;
     int rc = DLP_OK;
@@ -21781,7 +21910,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SCRATCH_HEAD),
@@ -21790,7 +21919,7 @@ static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
-static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
     DLPI_UNUSED(p);
@@ -21799,7 +21928,7 @@ static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_blo
 }
 
 /* Items of stages that are something to the cells have these fields, too. */
-static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
@@ -21810,7 +21939,7 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
@@ -21926,7 +22055,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d
     return dlpi_check_workers(p, st);
 }
 
-static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     const dlpi_stage *scratch = st->held != 0 ? p->holder_stage : NULL;
     const uint32_t n = st->scope.n_fields, all = n + (scratch ? scratch->n_fields : 0);
@@ -21946,7 +22075,7 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
                   (uint64_t)st->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
@@ -22067,7 +22196,7 @@ static int dlpi_guard_item(void *user, dlp_item *it) {
     return 0;
 }
 
-static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
+DLPI_COLD static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_guard_block *b = dlpi_guard_block_of(w);
     uint64_t pending = DLPI_LOAD_SEQ(&b->pending);                            /* GU1 <- GU1 */
     if (pending != 0 && DLPI_LOAD_SEQ(dlpi_guard_word(w, b->row)) != b->word) /* GU2 <- GU2 */
@@ -22078,7 +22207,7 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_slots_recover(w, why);
 }
 
-static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
     uint64_t one, n = words->areas[id].count;
     if (n > DLP_MAX_WORKERS) return false;
@@ -22260,7 +22389,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 
@@ -22383,7 +22512,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 }
 
 /* What its desc may say, and what has no meaning for records that come once. */
-static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE: a maker says the rest"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: what is read on is read once"},
@@ -22402,14 +22531,14 @@ static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 
-static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->n = dlpi_found_of(p)->n_cells;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof *a->cells, a->n, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
@@ -22550,7 +22679,7 @@ static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show,
 
 /* ---- building ---- */
 
-static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_out *o = st->self;
     const char *bad = p->lender_stage  ? "with a split: its views are the trainer's alone"
                       : p->d.unordered ? "with unordered = 1: an out has its batches in their order"
@@ -22563,7 +22692,7 @@ static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "queue.capacity", o->capacity, 1, 256, "0..256");
 }
 
-static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = dlpi_out_place(p, NULL);
     dlpi_share h;
     if (dlpi_out_place(p, st) == 0)
@@ -22573,7 +22702,7 @@ static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
                   ((const dlp_out *)st->self)->capacity, DLPI_LINE);
 }
 
-static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const uint64_t n = ((const dlp_out *)st->self)->capacity;
     out[0] = (dlpi_block){offsetof(dlp_out, c.loans), dlpi_times(n, sizeof(dlpi_loan))};
     out[1] = (dlpi_block){offsetof(dlp_out, valid), dlpi_times(n, p->batch_rows)};
@@ -22589,7 +22718,7 @@ static void dlpi_outs_live(dlp_pipe *p) {
 }
 
 /* Attach the out: it has all batches from the first one on. */
-static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t place = dlpi_out_place(p, st);
     dlp_out *o = st->self;
     const uint32_t after = (uint32_t)p->n_work - 1 - o->host;
@@ -22622,7 +22751,7 @@ static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
-static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
     uint64_t at = 0, bytes = 0, i = 0, policy;
@@ -22721,7 +22850,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
-static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
@@ -22730,7 +22859,7 @@ static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
-static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
+DLPI_COLD static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
 
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
@@ -23067,7 +23196,7 @@ static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     }
 }
 
-static int dlpi_transfer_joins(dlp_pipe *p) {
+DLPI_COLD static int dlpi_transfer_joins(dlp_pipe *p) {
     const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
@@ -23087,7 +23216,7 @@ static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
 
 /* ---- building ---- */
 
-static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
@@ -23098,7 +23227,8 @@ static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
     return any ? p->n_out * p->batches.n : 0;
 }
 
-static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st,
+                                          dlpi_block *out) {
     uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
     out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
     out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
@@ -23107,7 +23237,7 @@ static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     return 3;
 }
 
-static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
@@ -23133,7 +23263,7 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_pipe_fail(p, &e);
 }
 
-static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
@@ -23243,7 +23373,7 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
    a dataset without a length positions are counted until a row says that the epoch is over. */
 
-static int dlpi_keyed_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
@@ -23271,7 +23401,7 @@ typedef struct dlpi_keyed {   /* what the stage keeps */
 
 static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
 
-static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     uint64_t n = 0;
     for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
         n += (uint64_t)p->work[i]->n_workers;
@@ -23280,7 +23410,7 @@ static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* Workers of rows are the first of all. */
-static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
@@ -23383,7 +23513,7 @@ typedef struct dlpi_lists {
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-static int dlpi_lists_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_lists_sizes(dlp_pipe *p) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
@@ -23397,17 +23527,17 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     DLPI_UNUSED(st);
     out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
     return 1;
 }
 
-static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
 }
 
-static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
+DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 2 * sizeof(dlpi_source_state);
 }
@@ -23477,7 +23607,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 }
 
 /* Go on from the saved bytes, or replay the epoch's lists. */
-static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
@@ -23523,7 +23653,7 @@ static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
     return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
 }
 
-static const char *dlpi_lists_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_lists_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     return dlpi_lists_fit(p, s) ? NULL : "position";
 }
 
@@ -23704,7 +23834,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     return p->err.code;
 }
 
-static int dlpi_parts_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
     int rc;
     if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
@@ -23733,7 +23863,7 @@ static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint6
 }
 
 /* How many cells there are. All batches but the last are alike. */
-static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
     uint64_t tail = dlpi_parts_need_of(p, q, p->batches_per_epoch - 1);
@@ -23749,16 +23879,18 @@ static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- memory ---- */
 
-static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->batch_rows, 4); }
+DLPI_COLD static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) {
+    return dlpi_times(p->batch_rows, 4);
+}
 
-static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
     dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
     uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
@@ -23768,7 +23900,7 @@ static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 3;
 }
 
-static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     for (int i = 0; i < 2 && q->tables != NULL; i++)
         q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
@@ -23871,7 +24003,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
    needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
    not take a second cell, there may be none. What has failed is tried again. */
-static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
@@ -24033,7 +24165,7 @@ static const char *const dlpi_parts_words[] = {"parts (counts, manifest_id)", "s
                                                "steps_per_epoch", "shuffle_parts", "shuffle_items"};
 #define DLPI_PARTS_WORDS (sizeof dlpi_parts_words / sizeof *dlpi_parts_words)
 
-static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_parts *q = dlpi_parts_of(p);
     const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(&q->plan, q->d.manifest_id),
                                               q->plan.streams, q->plan.steps, q->plan.shuffle_parts,
@@ -24131,7 +24263,7 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
-static int dlpi_found_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlp_dataset *ds = p->fetch->dataset;
     int rc;
@@ -24172,7 +24304,7 @@ static const dlpi_source_ops dlpi_found_source = {
     .load = dlpi_found_load,
 };
 
-static void dlpi_found_what(const dlpi_stage *st, char *text, size_t size) {
+DLPI_COLD static void dlpi_found_what(const dlpi_stage *st, char *text, size_t size) {
     const uint32_t window = ((const dlpi_found *)st->self)->d.window;
     if (window > 0) snprintf(text, size, "load, window %" PRIu32, window);
 }
@@ -24314,7 +24446,7 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
@@ -24360,7 +24492,7 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     return DLP_OK;
 }
 
-static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     const int rc = dlpi_expand_bytes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
@@ -24372,7 +24504,7 @@ static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
-static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
@@ -24644,7 +24776,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size
 }
 
 /* What the workers of a cell do, in the order of the rows. */
-static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
+DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     text[0] = 0;
     if (x->part.load != NULL) dlpi_what_add(text, size, "load");
@@ -24774,7 +24906,7 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
-static int dlpi_branches_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
     int rc = dlpi_expand_order(p);
@@ -24812,7 +24944,7 @@ static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     return n;
 }
 
-static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
     const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
@@ -24846,7 +24978,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
 /* ---- memory ---- */
 
 /* The cells of each branch are as large as its own inputs and items. */
-static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     uint64_t bytes = 0;
     if (DLPI_DEBUG) {
@@ -24860,13 +24992,14 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
                    "part cells of all branches", bytes, 1, 4096);
 }
 
-static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
+DLPI_COLD static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     const uint64_t rows = j->period > 0 ? p->batch_rows : dlpi_times(p->batch_rows, j->n);
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
-static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st,
+                                          dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
     int n = dlpi_found_blocks(p, st, out);
@@ -24890,7 +25023,7 @@ static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_
     dlpi_reads_live(&b->x, &all[of->first_worker], of->n_workers);
 }
 
-static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
     dlpi_found_live(p, st);
@@ -24905,7 +25038,7 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- states ---- */
 
-static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
@@ -25231,7 +25364,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_pack_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
@@ -25282,7 +25415,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     return rc;
 }
 
-static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
@@ -25296,12 +25429,12 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
                             "batch_size, max_segments, window, min_documents");
 }
 
-static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
+DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state),
                     dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
 }
 
-static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
@@ -25312,7 +25445,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
     return n + 1;
 }
 
-static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
     dlpi_reads_live(&k->x, &p->workers[st->first_worker], st->n_workers);
@@ -25443,7 +25576,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
 
 /* ---- states, statistics ---- */
 
-static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const uint64_t words[] = {k->d.tokens,
                               (uint64_t)k->d.rule,
@@ -25457,7 +25590,7 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
 }
 
-static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
@@ -25980,7 +26113,7 @@ static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
 
 static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->plan.batches; }
 
-static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
     s->n_items = dlpi_chunk_all(q);
@@ -25998,7 +26131,7 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 }
 
 /* The scheduler goes on with the chunk that the state's batch begins in. */
-static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
     dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
@@ -26159,7 +26292,7 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
 }
 
 /* What the wiring says of chunks, and where they lie. */
-static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
@@ -26182,7 +26315,7 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_split_check_preload(p, st);
 }
 
-static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
     uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
@@ -26198,7 +26331,7 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
     return (2 + (c->plan.spans ? (uint64_t)p->n_out : 0)) * c->view_rows;
 }
 
-static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
     uint64_t loaders = p->fetch ? (uint64_t)p->fetch->n_workers : 0; /* NULL: it was refused */
@@ -26216,7 +26349,7 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* The parts of views that stay the same, the orders, and the record for observers. */
-static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
@@ -26324,7 +26457,7 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
 }
 
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
-static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
     bool transfer = dlpi_seen_buffers(s) > 0;
@@ -26387,6 +26520,7 @@ static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
 /* The first argument of an open call that is NULL; what: the name of the second. */
+DLPI_COLD
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
     const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
@@ -26396,6 +26530,7 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
 }
 
 /* Each stage follows the one that was added before it. Done again by each plan and start. */
+DLPI_COLD
 static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
@@ -26417,6 +26552,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the pipe has no batch");
 }
 
+DLPI_COLD
 static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_pipe_desc *d = &p->d;
     int rc = dlpi_within(p, "", "allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
@@ -26428,6 +26564,7 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
+DLPI_COLD
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
@@ -26455,10 +26592,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
    from it for others is a number of its own: workers of a stage (an inline one is one), how many of
    them sleep on the stage's word (of an inline one none), how long to spin. */
 
+DLPI_COLD
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
 
+DLPI_COLD
 static bool dlpi_all_inline(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return false;
@@ -26466,13 +26605,16 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 }
 
 /* Batches under way, where nobody says how many. */
+DLPI_COLD
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
+DLPI_COLD
 static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
     return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
 
 /* Of a unit, the stages that have workers, in order. */
+DLPI_COLD
 static void dlpi_list_unit(dlp_pipe *p, int unit) {
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
@@ -26487,6 +26629,7 @@ static void dlpi_list_unit(dlp_pipe *p, int unit) {
     }
 }
 
+DLPI_COLD
 static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
@@ -26501,6 +26644,7 @@ static void dlpi_list_work(dlp_pipe *p) {
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away; not at all where there is but one. */
+DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -26527,6 +26671,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 
 /* ---- threads ---- */
 
+DLPI_COLD
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     const char *call;
     int rc;
@@ -26543,6 +26688,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
 
+DLPI_COLD
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
     for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
@@ -26567,10 +26713,12 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
+DLPI_COLD
 static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
+DLPI_COLD
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
@@ -26591,6 +26739,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
 
 /* Which callback still runs: of a worker that works, else of one that has not ended (its init or
    exit, the sampler's, the device's). */
+DLPI_COLD
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
     dlpi_worker *who = NULL;
@@ -26608,6 +26757,7 @@ static int dlpi_busy(dlp_pipe *p) {
 }
 
 /* Threads are gone or never were: inline workers end. */
+DLPI_COLD
 static void dlpi_close_rest(dlp_pipe *p) {
     for (int i = 0; p->ctl && i < p->n_workers; i++) {
         if (p->workers[i].joined != -1) continue;
@@ -26617,6 +26767,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
 }
 
 /* What the plan says of each stage, in the order of the data. */
+DLPI_COLD
 static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
     const dlpi_stage *st = p->stages;
     while (st->prev >= 0) st = &p->stages[st->prev];
@@ -26633,6 +26784,7 @@ static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
 
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
+DLPI_COLD
 static uint64_t dlpi_pow2(uint64_t n) {
     uint64_t v = 1;
     while (v < n) v *= 2;
@@ -26640,6 +26792,7 @@ static uint64_t dlpi_pow2(uint64_t n) {
 }
 
 /* How many batches are under way, and where their numbers are kept. */
+DLPI_COLD
 static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
@@ -26654,6 +26807,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
                     (int64_t)p->prefetch);
 }
 
+DLPI_COLD
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_list_work(p);
@@ -26661,6 +26815,7 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
+DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlpi_stage *st = p->batcher;
     bool own = p->has_item_cells && st->fields != NULL;
@@ -26669,6 +26824,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
 }
 
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
+DLPI_COLD
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset->n_items -= p->datasets.n_added;
@@ -26680,6 +26836,7 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 
 /* The fields of an item, and which of them each stage works on: those that are there by then, but
    for a stage that widens them. */
+DLPI_COLD
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
@@ -26700,6 +26857,7 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
 /* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
    above it: roles follow from the chain, counts of items from what stages add, slots from the rows
    of a batch, workers and fields from both; only then can a kind check its desc against others'. */
+DLPI_COLD
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
@@ -26718,6 +26876,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     return dlpi_resolve_batches(p);
 }
 
+DLPI_COLD
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
@@ -26749,6 +26908,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
+DLPI_COLD
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     uint64_t n = p->fetch ? (uint64_t)p->fetch->n_workers : 0;
     uint64_t each = p->fetch ? 1 + (uint64_t)p->fetch->in_flight : 0;
@@ -26756,18 +26916,21 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
 }
 
 /* The sink's buffers: bytes of one, all of them. */
+DLPI_COLD
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
 /* What it puts together out of several slots: how many, and bytes of one. */
+DLPI_COLD
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
     if (p->sink->buffers(p) == 0) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
+DLPI_COLD
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
     return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
@@ -26775,11 +26938,13 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
 
+DLPI_COLD
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
 
 /* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+DLPI_COLD
 static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
     const dlpi_block all[] = {
@@ -26797,6 +26962,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
     return (int)(sizeof all / sizeof *all);
 }
 
+DLPI_COLD
 static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
     dlpi_block k[DLPI_BLOCKS];
     uint64_t bytes = 0;
@@ -26805,6 +26971,7 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Allocate them (false: no memory), or free them. */
+DLPI_COLD
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
     uint8_t *record = st != NULL ? st->self : (void *)p;
@@ -26819,6 +26986,7 @@ static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     return true;
 }
 
+DLPI_COLD
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
@@ -26831,6 +26999,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
+DLPI_COLD
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -26839,6 +27008,7 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     }
 }
 
+DLPI_COLD
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, sizeof(dlpi_ctl), 1, DLPI_LINE);
@@ -26854,6 +27024,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
 }
 
 /* The order's table, up to the end of a page. */
+DLPI_COLD
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
     uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
@@ -26861,6 +27032,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
+DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
@@ -26868,6 +27040,7 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                    p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
 }
 
+DLPI_COLD
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
     dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
@@ -26875,6 +27048,7 @@ static void dlpi_layout_cells(dlp_pipe *p) {
 }
 
 /* Each concern puts its areas into the region, one after the other. */
+DLPI_COLD
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);
@@ -26891,6 +27065,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
 }
 
+DLPI_COLD
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
     dlp_plan_line *l = &plan->lines[plan->n_lines];
     if (count == 0 || each == 0) return;
@@ -26903,6 +27078,7 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
 }
 
 /* Add the areas of one class (DLPI_PLAN_*) to the plan, one line for each. */
+DLPI_COLD
 static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_AREAS; a++) {
         uint64_t n = of == DLPI_PLAN_WORDS ? a->count : 1;
@@ -26913,6 +27089,7 @@ static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
 
 /* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
    bytes. */
+DLPI_COLD
 static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t bytes = 0;
     for (int i = 0; i < p->n_stages; i++) {
@@ -26929,6 +27106,7 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
+DLPI_COLD
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
     if (buffers == 0) return;
@@ -26937,6 +27115,7 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   buffers, dlpi_sink_each(p));
 }
 
+DLPI_COLD
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
@@ -26964,6 +27143,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 /* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+DLPI_COLD
 static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
     int rc;
@@ -26981,6 +27161,7 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
    M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
 /* Bytes of the cgroup's cache of files. */
+DLPI_COLD
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
     char path[600], text[4096];
@@ -26996,6 +27177,7 @@ static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
    limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
    the rest of a start. */
+DLPI_COLD
 static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
     uint64_t used, files;
@@ -27007,6 +27189,7 @@ static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     return used > max ? 0 : max - used;
 }
 
+DLPI_COLD
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
     const dlp_plan_line *big = &plan->lines[0];
@@ -27019,6 +27202,7 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
 }
 
 /* What the system has available; UINT64_MAX: it doesn't say. */
+DLPI_COLD
 static uint64_t dlpi_system_left(void) {
     uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
@@ -27026,6 +27210,7 @@ static uint64_t dlpi_system_left(void) {
 
 /* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
    a quarter stays, for the program's own and for the cache of files. */
+DLPI_COLD
 __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     uint64_t system = dlpi_system_left(), used;
@@ -27039,6 +27224,7 @@ __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
 }
 
 /* Hold the plan against every limit before anything is allocated. */
+DLPI_COLD
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     uint64_t all = plan->total_bytes, left, used;
     dlp_budget *budget = p->d.budget;
@@ -27067,6 +27253,7 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
 
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
+DLPI_COLD
 static int dlpi_region_reserve(dlp_pipe *p) {
     const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
                                         of a whole region a program with a timer would get none */
@@ -27082,6 +27269,7 @@ static int dlpi_region_reserve(dlp_pipe *p) {
 }
 
 /* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+DLPI_COLD
 static uint8_t *dlpi_alive_page(void) {
     void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
@@ -27092,6 +27280,7 @@ static uint8_t *dlpi_alive_page(void) {
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+DLPI_COLD
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
@@ -27103,6 +27292,7 @@ static int dlpi_region_too_large(dlp_pipe *p) {
 }
 
 /* A sealed memfd where there is one, so that others can look; else anonymous memory. */
+DLPI_COLD
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
@@ -27136,6 +27326,7 @@ static int dlpi_region_map(dlp_pipe *p) {
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
+DLPI_COLD
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
                      ((uint64_t)sizeof(dlpi_worker_block) << 32);
@@ -27143,6 +27334,7 @@ static uint64_t dlpi_layout_hash(void) {
 }
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
+DLPI_COLD
 static uint64_t dlpi_view_hash(void) {
 #define DLPI_CTL(member) offsetof(dlpi_ctl, member)
 #define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
@@ -27189,6 +27381,7 @@ static uint64_t dlpi_view_hash(void) {
     return h;
 }
 
+DLPI_COLD
 static void dlpi_token(uint64_t *token) {
     struct timespec t;
     if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
@@ -27197,6 +27390,7 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
+DLPI_COLD
 static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
     r->kind = st->ops->kind;
@@ -27215,6 +27409,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->workers_min = st->w.workers_min;
 }
 
+DLPI_COLD
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -27242,6 +27437,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->slot = p->slot;
 }
 
+DLPI_COLD
 static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
@@ -27265,6 +27461,7 @@ static inline int dlpi_record_id(const dlpi_record *r) {
 }
 
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
+DLPI_COLD
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
     dlpi_stage_rec *stages = dlpi_area_at(p, DLPI_REC_STAGES, 0);
@@ -27288,11 +27485,13 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
+DLPI_COLD
 static void dlpi_counters_live(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->d.n_counters; i++)
         p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
+DLPI_COLD
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
@@ -27306,6 +27505,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 
 static const uint32_t dlpi_timed = 0;
 
+DLPI_COLD
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
@@ -27339,6 +27539,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
 }
 
 /* What observers see of counters, before the first value. */
+DLPI_COLD
 static void dlpi_counters_shown(dlp_pipe *p) {
     p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
     for (uint32_t i = 0; i < p->d.n_counters && p->counter_now != NULL; i++) {
@@ -27349,6 +27550,7 @@ static void dlpi_counters_shown(dlp_pipe *p) {
     }
 }
 
+DLPI_COLD
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
@@ -27359,6 +27561,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     memset(p->ones, 1, p->batch_rows);
 }
 
+DLPI_COLD
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
@@ -27369,6 +27572,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 }
 
 /* Who sleeps where, and the shortest deadline of all stages. */
+DLPI_COLD
 static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
     p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
@@ -27383,6 +27587,7 @@ static void dlpi_live_waiters(dlp_pipe *p) {
 }
 
 /* A stage's words of a slot: of a batch long gone. */
+DLPI_COLD
 static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
     uint64_t n = stage < p->n_item_work ? p->units_max : 1u;
@@ -27390,6 +27595,7 @@ static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
 }
 
+DLPI_COLD
 static void dlpi_live_slots(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -27404,6 +27610,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
 
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
    several datasets. */
+DLPI_COLD
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     for (int i = 0; i < p->n_item_work; i++)
@@ -27412,6 +27619,7 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
 }
 
 /* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+DLPI_COLD
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = st->w.deadline_ms               ? "deadline_ms"
                         : st->w.stack_bytes             ? "stack_bytes"
@@ -27422,6 +27630,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
 }
 
+DLPI_COLD
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -27451,6 +27660,7 @@ static int dlpi_live_init(dlp_pipe *p) {
 }
 
 /* All that processes share with this one, and the processes. */
+DLPI_COLD
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
     int rc;
@@ -27466,6 +27676,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     return p->beside->begin(p);
 }
 
+DLPI_COLD
 static int dlpi_start(dlp_pipe *p) {
     int rc = p->prepared ? p->err.code : dlpi_prepare(p);
     if (rc != DLP_OK) return rc;
@@ -27481,6 +27692,7 @@ static int dlpi_start(dlp_pipe *p) {
 
 /* ---- close ---- */
 
+DLPI_COLD
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_all(p);
@@ -27489,6 +27701,7 @@ static void dlpi_stop_now(dlp_pipe *p) {
 
 /* Of all stages; one more than there are may have been refused while it was added. What one has may
    depend on what another keeps, so all are there until the last block is free. */
+DLPI_COLD
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++)
         if (p->stages[i].self != NULL) dlpi_blocks_have(p, &p->stages[i], false);
@@ -27499,6 +27712,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     }
 }
 
+DLPI_COLD
 static void dlpi_free_all(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
@@ -27515,10 +27729,12 @@ static void dlpi_free_all(dlp_pipe *p) {
 }
 
 /* The consumer is done with the pipe. */
+DLPI_COLD
 static void dlpi_free(dlp_pipe *p) {
     if (p->sharing->leave(p)) dlpi_free_all(p);
 }
 
+DLPI_COLD
 static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
         p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
@@ -27535,6 +27751,7 @@ static int dlpi_shut(dlp_pipe *p) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
     if (rc == DLP_OK && p->n_lent == 0) dlpi_free(p);
@@ -27542,6 +27759,7 @@ static int dlpi_close(dlp_pipe *p) {
 }
 
 /* The consumer is done with the batch in slot s, or with view s. */
+DLPI_COLD
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->lent[s] = 0;
     p->n_lent--;
@@ -27934,7 +28152,7 @@ static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
 }
 
 /* Make a ring for n requests. Returns 0 or errno. */
-static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     dlpi_uring_params p;
     int rc;
     memset(u, 0, sizeof *u);
@@ -28278,13 +28496,13 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
 }
 
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
-static void dlpi_files_worker_stop(dlpi_files_worker *w) {
+DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
 
-static int dlpi_files_worker_init(void *user, int worker, void **state) {
+DLPI_COLD static int dlpi_files_worker_init(void *user, int worker, void **state) {
     dlpi_files *f = user;
     dlpi_files_worker *w = dlpi_files_worker_new(f);
     int rc = w ? 0 : ENOMEM;
@@ -28386,7 +28604,7 @@ static void dlpi_files_source(dlpi_files *f) {
                              .close = dlpi_files_close};
 }
 
-DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_files *f;
     int rc = dlpi_open_args(out, out, "", desc, err);
@@ -28431,12 +28649,14 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
 #define DLPI_PATH_MAX 4096
 
 /* The last bytes of a path, which say more than the first. */
+DLPI_COLD
 static const char *dlpi_path_end(const char *path) {
     size_t n = strlen(path);
     return n > 150 ? path + n - 150 : path;
 }
 
 /* dir: [DLPI_PATH_MAX] */
+DLPI_COLD
 static void dlpi_directory_of(char *dir, const char *path) {
     char *slash;
     dlpi_copy_text(dir, DLPI_PATH_MAX, path);
@@ -28449,12 +28669,14 @@ static void dlpi_directory_of(char *dir, const char *path) {
 
 /* Where all may write, others may have put anything under any name. There a file or link counts
    only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+DLPI_COLD
 static bool dlpi_directory_shared(const char *path, struct stat *dir) {
     char name[DLPI_PATH_MAX];
     dlpi_directory_of(name, path);
     return stat(name, dir) == 0 && (dir->st_mode & S_IWOTH) != 0;
 }
 
+DLPI_COLD
 static bool dlpi_file_trusted(const struct stat *file, const char *path) {
     struct stat dir;
     return !dlpi_directory_shared(path, &dir) || file->st_uid == geteuid() ||
@@ -28462,11 +28684,13 @@ static bool dlpi_file_trusted(const struct stat *file, const char *path) {
 }
 
 /* A new file, never one that lies there or that a link leads to. */
+DLPI_COLD
 static int dlpi_file_new(const char *path, mode_t mode) {
     return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
 /* The same; a leftover is replaced. */
+DLPI_COLD
 static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }
@@ -29410,7 +29634,8 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
     return DLP_OK;
 }
 
-DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc,
+                                     dlp_error *err) {
     const char *field = "", *wrong;
     glob_t found;
     int rc;
@@ -29502,12 +29727,14 @@ typedef struct dlpi_folder {
     uint64_t *class_files;
 } dlpi_folder;
 
+DLPI_COLD
 static int dlpi_folder_memory(dlp_error *err) {
     dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the list of files");
     if (err) err->errnum = ENOMEM;
     return DLP_ERR_MEMORY;
 }
 
+DLPI_COLD
 static int dlpi_folder_system(dlp_error *err, const char *path, const char *what, int errnum) {
     dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s", dlpi_path_end(path), what,
                    strerror(errnum));
@@ -29516,6 +29743,7 @@ static int dlpi_folder_system(dlp_error *err, const char *path, const char *what
 }
 
 /* Room for one more record. Returns the array, or NULL, which leaves the old one. */
+DLPI_COLD
 static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t each) {
     uint64_t more = *room ? 2 * *room : 64;
     void *grown;
@@ -29526,6 +29754,7 @@ static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t ea
 }
 
 /* "dir/name", allocated; NULL: no memory. */
+DLPI_COLD
 static char *dlpi_folder_join(const char *dir, const char *name) {
     size_t bytes = strlen(dir) + strlen(name) + 2;
     char *path = malloc(bytes);
@@ -29534,6 +29763,7 @@ static char *dlpi_folder_join(const char *dir, const char *name) {
 }
 
 /* Letters of ASCII alone: what counts does not depend on the locale. */
+DLPI_COLD
 static bool dlpi_folder_same(const char *a, const char *b) {
     for (;; a++, b++) {
         char x = *a >= 'A' && *a <= 'Z' ? (char)(*a + 32) : *a;
@@ -29543,6 +29773,7 @@ static bool dlpi_folder_same(const char *a, const char *b) {
     }
 }
 
+DLPI_COLD
 static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
     static const char *const usual[] = {"jpg", "jpeg", "png", "bmp", "ppm", "webp"};
     const char *const *of = d->extensions ? d->extensions : usual;
@@ -29553,6 +29784,7 @@ static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
     return false;
 }
 
+DLPI_COLD
 static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_error *err) {
     dlpi_folder_file *files;
     if (f->n_files >= f->d.max_files) {
@@ -29572,6 +29804,7 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
 }
 
 /* path: taken. st: of the directory. */
+DLPI_COLD
 static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
                                dlp_error *err) {
     dlpi_folder_dir *dirs;
@@ -29597,6 +29830,7 @@ static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, cons
 }
 
 /* One name of directory k. */
+DLPI_COLD
 static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
     bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
     char *path;
@@ -29622,6 +29856,7 @@ static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_e
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
     int fd = dlpi_fd_above(open(f->dirs[k].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -29639,10 +29874,12 @@ static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_folder_by_path(const void *a, const void *b) {
     return strcmp(((const dlpi_folder_dir *)a)->path, ((const dlpi_folder_dir *)b)->path);
 }
 
+DLPI_COLD
 static int dlpi_folder_by_class(const void *a, const void *b) {
     const dlpi_folder_file *x = a, *y = b;
     if (x->label != y->label) return x->label < y->label ? -1 : 1;
@@ -29650,6 +29887,7 @@ static int dlpi_folder_by_class(const void *a, const void *b) {
 }
 
 /* The root's directories are the classes: in their order, numbered, with their names. */
+DLPI_COLD
 static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
@@ -29671,12 +29909,14 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
     for (; *text; text++) h = dlpi_absorb(h, (uint8_t)*text);
     return dlpi_absorb(h, 256); /* no byte: the end of this one */
 }
 
 /* Sort the files, and show all. */
+DLPI_COLD
 static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
     size_t root = strlen(f->dirs[0].path);
@@ -29709,6 +29949,7 @@ static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static void dlpi_folder_dirs_free(dlpi_folder *f) {
     for (uint64_t i = 0; i < f->n_dirs; i++) free(f->dirs[i].path);
     for (uint64_t i = 0; i < f->n_files; i++) free(f->files[i].path);
@@ -29720,6 +29961,7 @@ static void dlpi_folder_dirs_free(dlpi_folder *f) {
 }
 
 /* All of the tree. */
+DLPI_COLD
 static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     struct stat st;
     char *root;
@@ -29734,6 +29976,7 @@ static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     return rc == DLP_OK ? dlpi_folder_finish(f, err) : rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_error *err) {
     dlpi_folder *f;
     int rc;
@@ -29758,6 +30001,7 @@ DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_er
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF void dlp_folder_close(dlp_folder *folder) {
     dlpi_folder *f = (dlpi_folder *)(void *)folder;
     if (f == NULL) return;
@@ -30277,7 +30521,8 @@ static void dlpi_arrays_source(dlpi_arrays *a) {
     dlpi_mapped_source(&a->source, &a->dataset, dlpi_arrays_fetch, &a->users);
 }
 
-DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc,
+                                     dlp_error *err) {
     dlpi_arrays *a;
     int rc;
     if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
@@ -30454,8 +30699,8 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
 }
 
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                  const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
+                                            const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_source *a = NULL;
     const char *given;
@@ -30687,6 +30932,7 @@ typedef struct dlpi_door {
 /* ---- the path ---- */
 
 /* The address of a path. False: the path is empty or too long. */
+DLPI_COLD
 static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
     size_t n = strlen(path);
     memset(to, 0, sizeof *to);
@@ -30696,12 +30942,14 @@ static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
     return true;
 }
 
+DLPI_COLD
 static int dlpi_door_socket(int flags) {
     return dlpi_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
 }
 
 /* Connect to what listens at the address, without waiting. -1: errno, ECONNREFUSED if nobody does,
    EAGAIN if too many others wait for an answer. */
+DLPI_COLD
 static int dlpi_door_knock(const struct sockaddr_un *at) {
     int errnum, fd = dlpi_door_socket(SOCK_NONBLOCK);
     if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)at, sizeof *at) == 0)
@@ -30713,6 +30961,7 @@ static int dlpi_door_knock(const struct sockaddr_un *at) {
 }
 
 /* True if the program that listens is gone, and only a child of it has the socket still. */
+DLPI_COLD
 static bool dlpi_door_deserted(int connected) {
     int pidfd = -1;
     socklen_t bytes = sizeof pidfd;
@@ -30725,6 +30974,7 @@ static bool dlpi_door_deserted(int connected) {
 }
 
 /* Was the socket at the path left by a program that is gone? False: errno says what it is. */
+DLPI_COLD
 static bool dlpi_door_stale(const struct sockaddr_un *at) {
     struct stat st;
     bool stale;
@@ -30740,6 +30990,7 @@ static bool dlpi_door_stale(const struct sockaddr_un *at) {
 }
 
 /* Open the directory of the path, and lock it. -1: errno. */
+DLPI_COLD
 static int dlpi_door_lock(const char *path) {
     const struct timespec pause = {0, 2000000};
     char name[DLPI_PATH_MAX];
@@ -30758,6 +31009,7 @@ static int dlpi_door_lock(const char *path) {
     return -1;
 }
 
+DLPI_COLD
 static void dlpi_door_unlock(int directory) {
     flock(directory, LOCK_UN); /* a child that was forked in between has it, too */
     close(directory);
@@ -30766,6 +31018,7 @@ static void dlpi_door_unlock(int directory) {
 /* ---- the reader's side ---- */
 
 /* Hand out the two descriptors. A guest that does not take them, or is gone, is no matter. */
+DLPI_COLD
 static void dlpi_door_give(const dlpi_door *d, int connected) {
     uint64_t hello = DLPI_PUSH_MAGIC;
     const int fds[2] = {d->memory, d->reader};
@@ -30784,6 +31037,7 @@ static void dlpi_door_give(const dlpi_door *d, int connected) {
     (void)sendmsg(connected, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+DLPI_COLD
 static void *dlpi_door_serve(void *arg) {
     const struct timespec pause = {0, 10000000};
     const dlpi_door *d = arg;
@@ -30799,6 +31053,7 @@ static void *dlpi_door_serve(void *arg) {
 }
 
 /* Start the thread, with all signals blocked. Returns 0 or errno. */
+DLPI_COLD
 static int dlpi_door_start(dlpi_door *d) {
     sigset_t all, before;
     int rc;
@@ -30810,6 +31065,7 @@ static int dlpi_door_start(dlpi_door *d) {
 }
 
 /* Listen at the path, which is locked. Returns 0 or errno. */
+DLPI_COLD
 static int dlpi_door_listen(dlpi_door *d, const struct sockaddr_un *at) {
     const struct sockaddr *name = (const struct sockaddr *)(const void *)at;
     struct stat st;
@@ -30830,6 +31086,7 @@ static int dlpi_door_listen(dlpi_door *d, const struct sockaddr_un *at) {
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
     const char *why = errnum == EEXIST       ? "a file is there that is no push; remove it"
                       : errnum == EADDRINUSE ? "a program that runs has a push there"
@@ -30843,6 +31100,7 @@ static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
 
 /* Let producers in at the path. d: with the descriptors that it hands out; not moved until
    close. */
+DLPI_COLD
 static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
     struct sockaddr_un at;
     int directory, errnum;
@@ -30861,6 +31119,7 @@ static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
 }
 
 /* Remove the path, if it still leads to this socket, and end the thread. */
+DLPI_COLD
 static void dlpi_door_close(dlpi_door *d, const char *path) {
     struct stat st;
     int directory;
@@ -30877,6 +31136,7 @@ static void dlpi_door_close(dlpi_door *d, const char *path) {
 /* ---- a producer's side ---- */
 
 /* Read the answer. Returns 0; EPROTO: it is not that of a push; or errno. fds: [2] written. */
+DLPI_COLD
 static int dlpi_door_hear(int connected, int *fds) {
     uint64_t hello = 0;
     struct iovec part = {&hello, sizeof hello};
@@ -30901,6 +31161,7 @@ static int dlpi_door_hear(int connected, int *fds) {
 
 /* Ask what listens at the address for the file and the pidfd. Returns as dlpi_door_hear; also
    ETIMEDOUT. fds: [2] written, -1 where there is none. */
+DLPI_COLD
 static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
     const struct timespec pause = {0, 2000000};
     uint64_t until = dlpi_now_ns() + UINT64_C(1000000) * DLPI_DOOR_MS, now;
@@ -31063,7 +31324,7 @@ DLPDEF void dlp_push_stop(dlp_push *s) {
     if (s != NULL) dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
 }
 
-DLPDEF int dlp_push_close(dlp_push *s) {
+DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     if (s == NULL) return DLP_OK;
     if (dlpi_users_any(&s->users)) return DLP_ERR_BUSY;
     dlpi_push_free(s);
@@ -31467,7 +31728,7 @@ static void dlpi_push_source(dlp_push *s) {
 
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
 
-DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
     dlpi_push_fields at;
     dlp_push *s;
     int rc;
@@ -31733,7 +31994,8 @@ static void dlpi_pusher_free(dlp_pusher *u) {
     free(u);
 }
 
-DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc,
+                                     dlp_error *err) {
     dlp_pusher *u = NULL;
     int rc;
     if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
@@ -31869,7 +32131,7 @@ DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
     return dlpi_pusher_commit(u, DLPI_PUSH_END);
 }
 
-DLPDEF void dlp_pusher_close(dlp_pusher *u) {
+DLPI_COLD DLPDEF void dlp_pusher_close(dlp_pusher *u) {
     if (u == NULL) return;
     if (u->record) dlp_mpsc_abort(&u->tx);
     dlp_mpsc_detach_tx(&u->tx);
@@ -31906,6 +32168,7 @@ typedef struct dlpi_symbol {
 } dlpi_symbol;
 
 /* Load a library and fill a table of calls. */
+DLPI_COLD
 static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
                          dlp_error *err) {
     void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -31927,6 +32190,7 @@ static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, cons
 }
 
 /* Take the device for a pipe. */
+DLPI_COLD
 static int dlpi_gpu_open(dlpi_gpu *g) {
     if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
     memcpy(g->name, g->base, sizeof g->base);
@@ -31936,10 +32200,12 @@ static int dlpi_gpu_open(dlpi_gpu *g) {
     return 0;
 }
 
+DLPI_COLD
 static void dlpi_gpu_leave(void *user) {
     DLPI_STORE_SEQ(&((dlpi_gpu *)user)->used, 0u); /* U1 -> U1 */
 }
 
+DLPI_COLD
 static void dlpi_gpu_note(dlpi_gpu *g, const char *what) {
     size_t n = strlen(g->base);
     if (strcmp(g->name, g->base) == 0) /* the first failure stays */
@@ -32018,6 +32284,7 @@ enum {
 #define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
 
 /* Names of error codes -1..-72, as CL/cl.h has them. */
+DLPI_COLD
 static const char *dlpi_cl_name(int32_t rc) {
     static const char *const low[] = {"DEVICE_NOT_FOUND",
                                       "DEVICE_NOT_AVAILABLE",
@@ -32058,6 +32325,7 @@ typedef struct dlpi_cl {
     void *consumed[DLPI_DEVICE_BUFFERS]; /* the same, of the consumer */
 } dlpi_cl;
 
+DLPI_COLD
 static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
@@ -32066,18 +32334,22 @@ static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_cl_fail(int32_t rc, const char *what, int code, const char *field, dlp_error *err) {
     return dlpi_error_set(err, code, field, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
 }
 
+DLPI_COLD
 static int dlpi_cl_open(void *user) { return dlpi_gpu_open(&((dlpi_cl *)user)->gpu); }
 
+DLPI_COLD
 static void dlpi_cl_forget(dlpi_cl *c, void **event) {
     if (*event) c->call.event_release(*event);
     *event = NULL;
 }
 
 /* Nothing enqueued may touch the slots or the buffers when they go. */
+DLPI_COLD
 static void dlpi_cl_drain(dlpi_cl *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
@@ -32091,6 +32363,7 @@ static void dlpi_cl_drain(dlpi_cl *c) {
     }
 }
 
+DLPI_COLD
 static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
     dlpi_cl *c = user;
     int32_t rc = 0;
@@ -32101,6 +32374,7 @@ static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
     return 0;
 }
 
+DLPI_COLD
 static void dlpi_cl_free(void *user, void *dev) {
     dlpi_cl *c = user;
     dlpi_cl_drain(c);
@@ -32109,6 +32383,7 @@ static void dlpi_cl_free(void *user, void *dev) {
 
 /* Copies of a queue may overtake each other: each waits by itself. Waiting for the consumer's
    commands ends only if they have been sent to the device, hence the flush. */
+DLPI_COLD
 static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     int32_t rc;
     if (c->gpu.ordered[buffer] || c->consumer == NULL) return 0;
@@ -32119,6 +32394,7 @@ static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
 }
 
 /* What a copy into the buffer is to wait for. */
+DLPI_COLD
 static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
     int rc;
     *n = 0;
@@ -32129,6 +32405,7 @@ static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) 
     return 0;
 }
 
+DLPI_COLD
 static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
                                uint64_t bytes, uint32_t buffer) {
     dlpi_cl *c = user;
@@ -32142,6 +32419,7 @@ static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from,
                         "clEnqueueCopyBuffer");
 }
 
+DLPI_COLD
 static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
     dlpi_cl *c = user;
     void *wait[2];
@@ -32154,6 +32432,7 @@ static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes,
         "clEnqueueWriteBuffer");
 }
 
+DLPI_COLD
 static int dlpi_cl_record(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
     int32_t rc = c->call.marker(c->queue, 0, NULL, &c->copied[buffer]);
@@ -32164,6 +32443,7 @@ static int dlpi_cl_record(void *user, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
 }
 
+DLPI_COLD
 static int dlpi_cl_done(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
     int32_t status = 0;
@@ -32175,6 +32455,7 @@ static int dlpi_cl_done(void *user, uint32_t buffer) {
     return status == 0 ? 1 : dlpi_cl_said(c, status, "the copy ended with");
 }
 
+DLPI_COLD
 static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_error *err) {
     dlpi_cl *c = user;
     void *event = NULL;
@@ -32197,6 +32478,7 @@ static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_e
     return DLP_OK;
 }
 
+DLPI_COLD
 static void dlpi_cl_end(dlpi_cl *c) {
     dlpi_cl_drain(c);
     if (c->consumer) c->call.queue_release(c->consumer);
@@ -32206,6 +32488,7 @@ static void dlpi_cl_end(dlpi_cl *c) {
 }
 
 /* The n-th device of all platforms. */
+DLPI_COLD
 static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
     uint32_t n_platforms = 0, seen = 0;
@@ -32235,6 +32518,7 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
 }
 
 /* Context and device of the user's queue, or of the user's context, or of their own. */
+DLPI_COLD
 static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     void *devices[DLPI_CL_ROOM];
     void **device = &c->gpu.info.device_id, *context = d->context;
@@ -32267,6 +32551,7 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
 }
 
 /* Keep a queue of the user's. */
+DLPI_COLD
 static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
     int32_t rc = c->call.queue_retain(queue);
     if (rc != 0) return dlpi_cl_fail(rc, "clRetainCommandQueue", DLP_ERR_DEVICE, field, err);
@@ -32274,6 +32559,7 @@ static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, d
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     const char *library = d->library ? d->library : "libOpenCL.so.1";
     size_t n = sizeof dlpi_cl_symbols / sizeof *dlpi_cl_symbols;
@@ -32300,6 +32586,7 @@ static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
     dlp_opencl_desc zero;
     dlpi_cl *c;
@@ -32326,10 +32613,12 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
     return DLP_OK;
 }
 
+DLPI_COLD
 static bool dlpi_is_cl(const dlp_device *d) { return d->copy == dlpi_cl_copy; }
 
 #else
 
+DLPI_COLD
 DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
@@ -32764,13 +33053,13 @@ static int dlpi_gpu_make(const dlp_device *d) {
     return 0;
 }
 
-DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
+DLPI_COLD DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
     if (device == NULL || out == NULL || dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     *out = ((const dlpi_gpu *)device->user)->info;
     return DLP_OK;
 }
 
-DLPDEF int dlp_device_close(dlp_device *device) {
+DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
     if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
     if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
@@ -33119,6 +33408,7 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 #define DLPI_STAGE_COUNTS(X) X(retried) X(replaced) X(left_out) X(in_flight_ns)
 #define DLPI_SUM_UP(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
 
+DLPI_COLD
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
     const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
@@ -33139,6 +33429,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
 }
 
 /* Add a worker's histogram. Returns how many times it has. */
+DLPI_COLD
 static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *hist) {
     const dlpi_worker_block *b = dlpi_seen_block(s, worker);
     uint64_t n = 0;
@@ -33150,6 +33441,7 @@ static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *his
     return n;
 }
 
+DLPI_COLD
 static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
     uint64_t want = (n * percent + 99) / 100, seen = 0;
     for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
@@ -33158,6 +33450,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 }
 
 /* Percentiles of a stage, and its slowest worker beside all others. */
+DLPI_COLD
 static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
     const uint32_t first = (uint32_t)st->first_worker, workers = (uint32_t)st->n_workers;
     uint64_t all[DLPI_HIST] = {0}, n = 0;
@@ -33177,6 +33470,7 @@ static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     }
 }
 
+DLPI_COLD
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
@@ -33190,6 +33484,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
 }
 
 /* out: with the figures of its kind. */
+DLPI_COLD
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
     dlpi_copy_text(out->name, sizeof out->name, st->name);
     out->kind = st->kind;
@@ -33209,6 +33504,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
 }
 
 /* Batches complete and not delivered; what waits before each stage, and in each link. */
+DLPI_COLD
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     uint64_t open = 0; /* batches that have not left the first stage */
     uint32_t here = 0, ready = 0;
@@ -33233,6 +33529,7 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     dlpi_links_depth(s, open, out);
 }
 
+DLPI_COLD
 static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
     uint64_t n = DLPI_LOAD_ACQ(&s->ctl->tunes); /* A2 <- A2 */
     uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
@@ -33249,6 +33546,7 @@ static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
 }
 
 /* The worker whose item, batch, chunk or part is in work the longest. */
+DLPI_COLD
 static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     uint32_t longest = UINT32_MAX;
     uint64_t least = s->now_ns;
@@ -33263,6 +33561,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     if (longest != UINT32_MAX) dlpi_worker_stats(s, longest, out);
 }
 
+DLPI_COLD
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
     uint64_t hist[DLPI_HIST] = {0}, n;
@@ -33298,6 +33597,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     dlpi_longest_stats(s, &out->longest);
 }
 
+DLPI_COLD
 static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
     uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
@@ -33309,6 +33609,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
 }
 
 /* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
+DLPI_COLD
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
@@ -33399,6 +33700,7 @@ typedef struct dlpi_text {
     size_t size, len;
 } dlpi_text;
 
+DLPI_COLD
 __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
                                                                 ...) {
     size_t room = t->len < t->size ? t->size - t->len : 0;
@@ -33410,6 +33712,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
 }
 
 /* The length of the whole text, as snprintf tells it. */
+DLPI_COLD
 static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
 
 /* A number as text, by value, to stand in an argument list. */
@@ -33418,6 +33721,7 @@ typedef struct dlpi_num {
 } dlpi_num;
 
 /* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
+DLPI_COLD
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
@@ -33441,6 +33745,7 @@ static dlpi_num dlpi_num_of(double v) {
 }
 
 /* A share as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
+DLPI_COLD
 static dlpi_num dlpi_num_percent(double share) {
     dlpi_num r;
     double p = share > 1 ? 100 : share > 0 ? share * 100 : 0;
@@ -33453,10 +33758,12 @@ static dlpi_num dlpi_num_percent(double share) {
     return r;
 }
 
+DLPI_COLD
 static double dlpi_part_of(uint64_t n, uint64_t all) {
     return all > 0 ? (double)n / (double)all : 0;
 }
 
+DLPI_COLD
 static dlpi_num dlpi_num_bytes(double v) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
@@ -33468,6 +33775,7 @@ static dlpi_num dlpi_num_bytes(double v) {
 }
 
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
+DLPI_COLD
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
     static const char *const names[] = {"s", "ms", "us", "ns"};
     const char *const *name = names;
@@ -33486,9 +33794,12 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
 }
 
 /* A duration with about three digits. */
+DLPI_COLD
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
+DLPI_COLD
 static dlpi_num dlpi_num_span(double ns) { return dlpi_num_ns(ns < 1e19 ? (uint64_t)ns : 0); }
 
+DLPI_COLD
 static dlpi_num dlpi_num_int(double n) {
     dlpi_num r;
     snprintf(r.s, sizeof r.s, "%" PRId64, (int64_t)n);
@@ -33506,6 +33817,7 @@ typedef struct dlpi_out {
     char buf[8192];
 } dlpi_out;
 
+DLPI_COLD
 static void dlpi_out_flush(dlpi_out *o) {
     size_t done = 0;
     struct stat st;
@@ -33524,6 +33836,7 @@ static void dlpi_out_flush(dlpi_out *o) {
     o->n = 0;
 }
 
+DLPI_COLD
 static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
     if (n > sizeof o->buf - o->n) { dlpi_out_flush(o); }
     memcpy(o->buf + o->n, s, n);
@@ -33531,6 +33844,7 @@ static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
 }
 
 /* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
+DLPI_COLD
 __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, const char *format,
                                                                  ...) {
     enum { MOST = 1024 };
@@ -33548,6 +33862,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, co
 /* A regular or new file is written beside itself and renamed, so that a failure leaves what was
    there. Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming
    over it would put a file where the device was. */
+DLPI_COLD
 static int dlpi_out_open(dlpi_out *o, const char *path) {
     struct stat st;
     o->errnum = 0;
@@ -33577,6 +33892,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_out_close(dlpi_out *o) {
     dlpi_out_flush(o);
     if (close(o->fd) != 0 && o->errnum == 0) { o->errnum = errno; }
@@ -33595,6 +33911,7 @@ static int dlpi_out_close(dlpi_out *o) {
 /* Step over one character and return its code point. It is 0xFFFD for bytes that are not
    well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
    turn the writing direction, and characters that XML forbids. */
+DLPI_COLD
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
@@ -33613,12 +33930,14 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
 }
 
 /* Width of a text in units that no common sans-serif font exceeds at 0.66 em each. */
+DLPI_COLD
 static int dlpi_text_units(const char *s, size_t n) {
     int units = 0;
     for (const char *end = s + n; s != end;) { units += dlpi_utf8_next(&s, end) < 0x250 ? 1 : 2; }
     return units;
 }
 
+DLPI_COLD
 static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
     char b[8];
     if (json && (c == '"' || c == '\\')) {
@@ -33637,6 +33956,7 @@ static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
 }
 
 /* Write a name of at most `max` bytes, cut to `units` of width, as JSON or XML text. */
+DLPI_COLD
 static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, bool json) {
     size_t n = strnlen(s, max);
     const char *end = s + n;
@@ -33656,6 +33976,7 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* What writes the lanes, counters and statistics of a picture: as a trace, or as a timeline. */
 typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 
+DLPI_COLD
 static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
@@ -33669,6 +33990,7 @@ static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *
 /* ---- Chrome trace-event JSON:
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
+DLPI_COLD
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
     const char *kind = dlpi_event_kinds[e->kind < DLPI_EVENT_KINDS ? e->kind : 0].name;
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
@@ -33690,6 +34012,7 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
 }
 
 /* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+DLPI_COLD
 static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
     uint64_t whole, rest;
@@ -33703,6 +34026,7 @@ static dlpi_num dlpi_num_json(double v) {
     return r;
 }
 
+DLPI_COLD
 static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     for (uint64_t i = 0; i < c->n; i++) {
         uint64_t at = c->samples[i].at_ns;
@@ -33715,6 +34039,7 @@ static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     }
 }
 
+DLPI_COLD
 static int dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
@@ -33778,17 +34103,20 @@ typedef struct dlpi_view {
 } dlpi_view;
 
 /* Lanes from i on that belong to one group. */
+DLPI_COLD
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     int k = i;
     while (k < n_lanes && lanes[k].group == lanes[i].group) { k++; }
     return k - i;
 }
 
+DLPI_COLD
 static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
     return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
 /* Height of a lane's stretches; the rest of its pitch is white. */
+DLPI_COLD
 static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
     int pitch = dlpi_view_pitch(v, lane);
     return pitch - (pitch >= 11 ? 3 : 1);
@@ -33796,6 +34124,7 @@ static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
 
 /* The event with which the newest part of a lane begins that can be told apart: so many events of a
    worker, so many steps of the consumer. */
+DLPI_COLD
 static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
     while (i > 0 && left > 0) {
@@ -33808,6 +34137,7 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
 /* Choose the newest stretch of time in which every lane has records and no more of them than can be
    told apart. One lane whose ring reaches back far less than the others' (tiny items) does not
    decide: then the middle lane does, and that lane begins late. */
+DLPI_COLD
 static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
     uint64_t steps = 0; /* the consumer's first that is wanted */
@@ -33841,6 +34171,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
     if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
@@ -33850,6 +34181,7 @@ static bool dlpi_stretch_good(const dlp_trace_window *w) {
 
 /* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
    first of them goes with it: it stands in the lane before the step, of the same sequence. */
+DLPI_COLD
 static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
     uint64_t wait = 0, waited_for = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
@@ -33866,6 +34198,7 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     }
 }
 
+DLPI_COLD
 static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
     const dlp_trace_event *stall = NULL;
     for (int i = 0; i < consumer->n; i++) {
@@ -33881,6 +34214,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
 }
 
 /* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+DLPI_COLD
 static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
     static const char *const which[] = {"", "as it was asked for", "the batches asked for",
                                         "the epoch asked for", "around the longest wait"};
@@ -33905,11 +34239,13 @@ static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
 
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
+DLPI_COLD
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
     t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
+DLPI_COLD
 static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
     if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
@@ -33922,6 +34258,7 @@ static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
 
 /* Borders are where the consumer's steps change epoch: at the border's own event if there is one
    between the two steps, else where the second begins. */
+DLPI_COLD
 static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
     uint32_t epoch = 0;
@@ -33940,6 +34277,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     }
 }
 
+DLPI_COLD
 static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
@@ -33974,6 +34312,7 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, 
     }
 }
 
+DLPI_COLD
 static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const char *s, int units) {
     dlpi_out_print(o, "<text class=\"%s\" x=\"%d\" y=\"%d\">", kind, x, y);
     dlpi_out_escaped(o, s, 512, units, false);
@@ -33981,6 +34320,7 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
 }
 
 /* The beginning of a rect; x and width in hundredths of a pixel. */
+DLPI_COLD
 static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
                           const char *end) {
     dlpi_out_print(o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"%s",
@@ -33988,11 +34328,13 @@ static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y
 }
 
 /* A box in whole pixels. */
+DLPI_COLD
 static void dlpi_svg_box(dlpi_out *o, const char *kind, int x, int y, int width, int height) {
     dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", kind,
                    x, y, width, height);
 }
 
+DLPI_COLD
 static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -34021,6 +34363,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
 
 /* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
    Events are not trusted to be in order: each begins where the last one ended, or later. */
+DLPI_COLD
 static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
                                              uint64_t *begin, uint64_t *end) {
     const uint64_t seen = *i == 0 ? v->t0 : *end;
@@ -34034,6 +34377,7 @@ static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_v
 }
 
 /* Time that a lane spent in each kind, inside the window. */
+DLPI_COLD
 static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
     const dlp_trace_event *e;
     uint64_t begin, end = 0;
@@ -34041,6 +34385,7 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *
         sum[e->kind] += end - begin;
 }
 
+DLPI_COLD
 static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p) {
     char line[400] = "";
     dlpi_text t = {line, sizeof line, 0};
@@ -34070,6 +34415,7 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture 
     dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
+DLPI_COLD
 static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
@@ -34091,6 +34437,7 @@ static void dlpi_svg_legend(dlpi_out *o) {
 }
 
 /* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+DLPI_COLD
 static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
     for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
@@ -34099,6 +34446,7 @@ static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
 
 /* The axis is time since the start. Far from it, numbers are long, and fewer fit. Returns the step
    from tick to tick, and the first of them. */
+DLPI_COLD
 static uint64_t dlpi_view_step(const dlpi_view *v, uint64_t *first) {
     const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
     const bool wide = strlen(dlpi_num_time(v->t1, v->t1, ten).s) > 9;
@@ -34107,6 +34455,7 @@ static uint64_t dlpi_view_step(const dlpi_view *v, uint64_t *first) {
     return step;
 }
 
+DLPI_COLD
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     uint64_t t, step = dlpi_view_step(v, &t);
     for (; t >= v->t0 && t <= v->t1; t += step) {
@@ -34117,6 +34466,7 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
     }
 }
 
+DLPI_COLD
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
     uint64_t t, step = dlpi_view_step(v, &t);
     if (t < v->t0 || t > v->t1) { return; }
@@ -34128,6 +34478,7 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
     dlpi_out_print(o, "\"/>\n");
 }
 
+DLPI_COLD
 static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height) {
     for (int i = 0; i < v->n_borders; i++)
         dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
@@ -34145,12 +34496,14 @@ typedef struct dlpi_run {
     int n; /* stretches; 0: none open */
 } dlpi_run;
 
+DLPI_COLD
 static int dlpi_run_kind(const dlpi_run *r) {
     int best = 1;
     for (int k = 2; k < DLPI_EVENT_KINDS; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
     return best;
 }
 
+DLPI_COLD
 static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
                            const dlpi_run *r, int kind, bool on_batch) {
     const uint64_t length = r->end - r->begin;
@@ -34172,6 +34525,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
 }
 
 /* Whether no epoch border crosses these pixels. */
+DLPI_COLD
 static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
     for (int i = 0; i < v->n_borders; i++) {
         if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) { return false; }
@@ -34179,6 +34533,7 @@ static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
     return true;
 }
 
+DLPI_COLD
 static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
                           int y) {
     const int kind = dlpi_run_kind(r), colour = (int)(r->sequence % DLPI_SVG_COLOURS);
@@ -34201,6 +34556,7 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
         dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
 }
 
+DLPI_COLD
 static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
     if (r->n == 0) {
         memset(r, 0, sizeof *r);
@@ -34222,6 +34578,7 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
 }
 
 /* Draw what of a lane lies in the window. */
+DLPI_COLD
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
     const dlp_trace_event *e;
     uint64_t begin, end = 0;
@@ -34237,6 +34594,7 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     if (r.n > 0) { dlpi_run_draw(o, v, lane, &r, y); }
 }
 
+DLPI_COLD
 static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                              const dlp_stats *s, int y) {
     const int group = lanes[0].group;
@@ -34275,12 +34633,14 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
+DLPI_COLD
 static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
     if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
 /* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
    and what goes on after: it is recorded when it is over. */
+DLPI_COLD
 static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
                            int height) {
     int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
@@ -34294,6 +34654,7 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
+DLPI_COLD
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
     const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes);
@@ -34323,6 +34684,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
 
 /* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
    */
+DLPI_COLD
 static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
     double sum = 0;
     uint64_t at = from, end;
@@ -34335,6 +34697,7 @@ static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, u
 }
 
 /* Means for columns of a pixel each; returns the first column that has one. */
+DLPI_COLD
 static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
     uint64_t length = v->t1 - v->t0, i = 0;
     int first = DLPI_SVG_PLOT;
@@ -34350,6 +34713,7 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
 }
 
 /* Its name, its mean in the window, and for the eye that asks its extremes. */
+DLPI_COLD
 static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
                              int y) {
     double low = mean[first], high = low, sum = 0;
@@ -34368,6 +34732,7 @@ static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mea
     dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
 }
 
+DLPI_COLD
 static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
     double mean[DLPI_SVG_PLOT], top = c->most;
     int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
@@ -34390,6 +34755,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
 }
 
 /* The user's own figures, below the stages. Returns the y below them. */
+DLPI_COLD
 static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
     if (p->n_curves == 0) { return y; }
     dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
@@ -34401,6 +34767,7 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
 }
 
 /* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+DLPI_COLD
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
     for (int i = 0; i < v->n_borders; i++) {
@@ -34415,6 +34782,7 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
+DLPI_COLD
 static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
@@ -34451,30 +34819,36 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
 /* ---- words: how stages and their fields are called ---- */
 
 /* True if stages get chunks in place of batches of rows: a lender splits them. */
+DLPI_COLD
 static bool dlpi_of_chunks(const dlp_stats *s) {
     return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0;
 }
 
+DLPI_COLD
 static const dlpi_stage_ops *dlpi_words_ops(const dlp_stage_stats *g) {
     static const dlpi_stage_ops unknown = {.unit = DLPI_UNIT_ROWS};
     const dlpi_stage_ops *ops = dlpi_kind_ops(g->kind);
     return ops != NULL ? ops : &unknown;
 }
 
+DLPI_COLD
 static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
     return g->unit_is_batch || dlpi_words_ops(g)->unit == DLPI_UNIT_BATCHES;
 }
 
 /* Has each of its workers several items at once? */
+DLPI_COLD
 static bool dlpi_stage_has_many(const dlp_stage_stats *g) { return g->in_flight > 1; }
 
 /* The desc field that gives a stage more workers. */
+DLPI_COLD
 static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     const char *more = dlpi_words_ops(g)->words.more;
     return more != NULL ? more : "workers.num_workers";
 }
 
 /* What takes a stage out of the consumer. */
+DLPI_COLD
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
     if (ops->sink != NULL)
@@ -34483,12 +34857,14 @@ static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats 
 }
 
 /* What a unit of a stage's work is called. */
+DLPI_COLD
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
     if (g->cells > 0) return "part";
     return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
 /* What the reader of a push says of those who write; zeros in another stage. */
+DLPI_COLD
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     dlpi_reader_words words = {0, 0, 0, 0, g->producers};
     if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof g->own);
@@ -34497,28 +34873,33 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
 }
 
 /* True if workers hardly compute: they wait, each for one item, and could have many. */
+DLPI_COLD
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
     return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
            !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
 }
 
 /* True if one worker of several takes far longer for each item than the others. */
+DLPI_COLD
 static bool dlpi_stage_lags(const dlp_stage_stats *g) {
     return g->others_ns > 0 && g->slowest_ns / 3 >= g->others_ns;
 }
 
 /* True if that worker makes as many items as the others all the same: batches go to the workers in
    turn, and the others wait for it. */
+DLPI_COLD
 static bool dlpi_stage_turns(const dlp_stage_stats *g) {
     return dlpi_stage_lags(g) && (double)g->slowest_items * g->workers > 0.7 * (double)g->items;
 }
 
 /* True if one item took far longer than others. */
+DLPI_COLD
 static bool dlpi_stage_jumps(const dlp_stage_stats *g) {
     return g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns;
 }
 
 /* What else to change if the stage can have one worker only; NULL if it can have more. */
+DLPI_COLD
 static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
     return dlpi_stage_reader(g).writers > 0
                ? "what is pushed has one reader; push fewer and larger items"
@@ -34587,6 +34968,7 @@ typedef struct dlpi_sim {
     dlpi_sim_batch batch[DLPI_SIM_BATCHES];
 } dlpi_sim;
 
+DLPI_COLD
 static double dlpi_sim_clamp(double x, double least, double most) {
     return x > least ? x < most ? x : most : least;
 }
@@ -34594,6 +34976,7 @@ static double dlpi_sim_clamp(double x, double least, double most) {
 /* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
    p95 is no more than p50, a thousandth to a twentieth. If no split gives the mean, all are
    scaled. */
+DLPI_COLD
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
     memset(t, 0, sizeof *t);
@@ -34618,6 +35001,7 @@ static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double
 
 /* One in each 64th of the distribution, in an order that changes with each 64 draws: so that a few
    hundred have the right mean. */
+DLPI_COLD
 static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
     uint64_t n = t->drawn++, turn = dlpi_mix((n >> 6) * DLPI_GOLDEN + salt);
     uint64_t part = (((n ^ turn) & 63) * (turn >> 8 | 1) + (turn >> 32)) & 63;
@@ -34627,6 +35011,7 @@ static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
 }
 
 /* What a run of rows takes, or a batch in a batch stage. */
+DLPI_COLD
 static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
     uint32_t n = g->batches ? 1 : m->rows_a_run, drawn = n < 64 ? n : 64;
     double sum = 0;
@@ -34637,6 +35022,7 @@ static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
 /* --- Cores --- */
 
 /* Cores in use where work on a core takes `slow` times as long. */
+DLPI_COLD
 static double dlpi_sim_use(const dlpi_sim *m, double slow) {
     double use = 0;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
@@ -34647,6 +35033,7 @@ static double dlpi_sim_use(const dlpi_sim *m, double slow) {
 }
 
 /* How fast each stage's clock runs with the work that there is now. */
+DLPI_COLD
 static void dlpi_sim_rates(dlpi_sim *m) {
     double use, least = 1, most = 1, slow = 1;
     bool same = true;
@@ -34673,26 +35060,31 @@ static void dlpi_sim_rates(dlpi_sim *m) {
 
 /* --- Work --- */
 
+DLPI_COLD
 static dlpi_sim_batch *dlpi_sim_at(dlpi_sim *m, uint64_t b) {
     return &m->batch[b % DLPI_SIM_BATCHES];
 }
 
+DLPI_COLD
 static uint32_t dlpi_sim_units(const dlpi_sim *m, uint32_t k) {
     return m->stage[k].batches ? 1 : m->runs;
 }
 
 /* Runs of a batch that stage k may have claimed by now. */
+DLPI_COLD
 static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32_t k) {
     if (k == 0) return dlpi_sim_units(m, k);
     if (!m->stage[k].batches) return b->done[k - 1];
     return b->done[k - 1] == dlpi_sim_units(m, k - 1);
 }
 
+DLPI_COLD
 static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
     return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
 }
 
 /* Begin the oldest work that there is for stage k. */
+DLPI_COLD
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     dlpi_sim_stage *g = &m->stage[k];
     if (g->low < m->base) g->low = m->base;
@@ -34711,12 +35103,14 @@ static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     return false;
 }
 
+DLPI_COLD
 static void dlpi_sim_schedule(dlpi_sim *m) {
     while (m->scheduled - m->taken < m->prefetch && m->scheduled - m->base < DLPI_SIM_BATCHES)
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
 /* The consumer wants a batch: takes one, or works for inline stages, the last first. */
+DLPI_COLD
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
     for (uint64_t i = m->base; i < m->scheduled; i++) {
@@ -34738,6 +35132,7 @@ static void dlpi_sim_next(dlpi_sim *m) {
         if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
 }
 
+DLPI_COLD
 static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
     dlpi_sim_work *heap = &m->worker[g->first];
     uint32_t i = g->working++;
@@ -34746,6 +35141,7 @@ static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w
 }
 
 /* Take off the top. */
+DLPI_COLD
 static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     dlpi_sim_work *heap = &m->worker[g->first], last = heap[--g->working];
     uint32_t i = 0, child;
@@ -34758,6 +35154,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
 }
 
 /* Give work to all that rest. */
+DLPI_COLD
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
     if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
@@ -34768,6 +35165,7 @@ static void dlpi_sim_dispatch(dlpi_sim *m) {
 }
 
 /* Whose work ends first, and after what time. NULL: nobody works. */
+DLPI_COLD
 static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     const dlpi_sim_work *first = NULL;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
@@ -34783,6 +35181,7 @@ static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
 }
 
 /* One event. Returns false where nothing can happen any more. */
+DLPI_COLD
 static bool dlpi_sim_event(dlpi_sim *m) {
     double after = 0;
     const dlpi_sim_work *w;
@@ -34813,6 +35212,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
 
 /* --- Out of a measured pipe --- */
 
+DLPI_COLD
 static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
     int32_t n = d->workers[i];
@@ -34822,12 +35222,14 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
 }
 
 /* How long a stage waited for a core while it worked. */
+DLPI_COLD
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
 /* True if a step keeps the device busy, not a core: it comes after a transfer stage. */
+DLPI_COLD
 static bool dlpi_steps_idle(const dlp_stats *s) {
     for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
         if (dlpi_words_ops(&s->stages[i])->sink != NULL) return true;
@@ -34836,6 +35238,7 @@ static bool dlpi_steps_idle(const dlp_stats *s) {
 
 /* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
    one core at most, so the cores in use do not tell. */
+DLPI_COLD
 static bool dlpi_cores_crowded(const dlp_stats *s) {
     for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -34846,6 +35249,7 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
 
 /* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
    keeps a core busy, unless it is idle. */
+DLPI_COLD
 static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
     double waits = 0;
@@ -34858,6 +35262,7 @@ static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wa
 }
 
 /* Time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
+DLPI_COLD
 static double dlpi_sim_slowest(const dlp_stage_stats *g, double mean) {
     const double p50 = (double)g->p50_ns, p99 = (double)g->p99_ns, longest = (double)g->max_ns;
     return mean - p50 > 0.05 * (p99 - p50) && longest > 2 * p99 ? longest : p99;
@@ -34865,6 +35270,7 @@ static double dlpi_sim_slowest(const dlp_stage_stats *g, double mean) {
 
 /* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
    work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
+DLPI_COLD
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
     double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
@@ -34881,6 +35287,7 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
                       (double)g->p95_ns * scale, dlpi_sim_slowest(g, mean) * scale);
 }
 
+DLPI_COLD
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
     const bool idle = d->step_idle != 0 || dlpi_steps_idle(s);
@@ -34914,6 +35321,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
 
 /* Runs as dlpi_run_shift makes them; then fewer and longer ones, so that `batches` stay within the
    events that a simulation may have. */
+DLPI_COLD
 static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     const dlpi_sim_stage *g = &m->stage[0];
     uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
@@ -34931,6 +35339,7 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     m->runs = (m->rows + m->rows_a_run - 1) / m->rows_a_run;
 }
 
+DLPI_COLD
 static bool dlpi_sim_range(const dlp_predict_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
@@ -34943,6 +35352,7 @@ static bool dlpi_sim_range(const dlp_predict_desc *d) {
     return ok;
 }
 
+DLPI_COLD
 static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     int rc;
     memset(m, 0, sizeof *m);
@@ -34962,6 +35372,7 @@ static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc
     return DLP_OK;
 }
 
+DLPI_COLD
 static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dlp_predict *out) {
     double ns = m->now - from > 0 ? m->now - from : 1;
     memset(out, 0, sizeof *out);
@@ -34977,11 +35388,13 @@ static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dl
 }
 
 /* Enough batches for 4,096 items, and to fill the pipe four times; a quarter are the start-up. */
+DLPI_COLD
 static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
     uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
     return n > UINT64_C(4) * m->prefetch ? n : UINT64_C(4) * m->prefetch;
 }
 
+DLPI_COLD
 DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
                              dlp_predict *out) {
     static const dlp_predict_desc as_measured;
@@ -35049,6 +35462,7 @@ typedef struct dlpi_load {
 } dlpi_load;
 
 /* The name of a stage, or of another limit. */
+DLPI_COLD
 static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
     static const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known",
                                         "the producers"};
@@ -35061,11 +35475,13 @@ static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
 }
 
 /* How many units of its work a stage may have at once. */
+DLPI_COLD
 static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, double rows) {
     if (g->cells > 0) return g->cells;
     return prefetch * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
+DLPI_COLD
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     memset(l, 0, sizeof *l);
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
@@ -35099,6 +35515,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
 }
 
 /* Lower *rate to a bound and remember whose it is. */
+DLPI_COLD
 static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     if (bound < v->rate_plus_one) {
         v->rate_plus_one = bound;
@@ -35107,6 +35524,7 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
 }
 
 /* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+DLPI_COLD
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
@@ -35130,6 +35548,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
 }
 
 /* Predict one more producer: in proportion, until the next limit. */
+DLPI_COLD
 static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     const double n = s->stages[l->reader].producers;
     v->rate_plus_one = n > 0 ? l->rate * (n + 1) / n : l->rate;
@@ -35143,6 +35562,7 @@ static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dl
    full, and a stage, if its workers hardly rest. The producers of a push are the limit if its
    reader waits for them half of the time. If everybody waits at times, there are too few batches in
    flight. */
+DLPI_COLD
 static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
     const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
@@ -35156,6 +35576,7 @@ static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
 }
 
+DLPI_COLD
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
@@ -35180,12 +35601,14 @@ typedef struct dlpi_foretold {
 } dlpi_foretold;
 
 /* True if a simulation of the pipe as it is gives about what was measured. */
+DLPI_COLD
 static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
     return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
            now->items_per_s < 1.15 * l->rate;
 }
 
 /* Items/s with a change, as it is simulated; 0: no more than now. */
+DLPI_COLD
 static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
                                  const dlp_predict_desc *change) {
     dlp_predict then;
@@ -35193,6 +35616,7 @@ static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
     return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
+DLPI_COLD
 static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
     const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
     return dlpi_explain_given(s, l, &d);
@@ -35201,6 +35625,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
 /* Foretell what more batches in flight give: twice as many, or so many that each worker has an
    item. It is more if these give less than 0.9 of the most. Nothing is foretold if the simulation
    does not even give what was measured. */
+DLPI_COLD
 static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
     const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
     const dlp_predict_desc loose = {.unordered = 1};
@@ -35218,6 +35643,7 @@ static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_
 }
 
 /* Foretell what 16 items at once in each worker of stage i give. Its workers wait for items. */
+DLPI_COLD
 static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     dlp_predict_desc d = {.prefetch_factor = 0};
     dlp_predict now;
@@ -35227,6 +35653,7 @@ static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dl
 }
 
 /* What limits a pipe as foretold for the most workers of stage i that help. */
+DLPI_COLD
 static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
     if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
     if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
@@ -35239,6 +35666,7 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
 /* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
    Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
    if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
+DLPI_COLD
 static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];
@@ -35267,6 +35695,7 @@ static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, 
 }
 
 /* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+DLPI_COLD
 static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     double busy = 0;
     for (int i = 0; i < l->n; i++) {
@@ -35279,6 +35708,7 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
 }
 
 /* Slots that outs beside the first may hold. */
+DLPI_COLD
 static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
@@ -35289,6 +35719,7 @@ static uint64_t dlpi_outs_slots(const dlp_stats *s) {
 /* The out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is free,
    as the out has not given back batches that the trainer has had. If several outs are behind, it is
    the last one. */
+DLPI_COLD
 static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
     const dlp_stage_stats *last = NULL;
     const uint32_t open = s->in_flight;
@@ -35307,6 +35738,7 @@ static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
 }
 
 /* What an out beside the first holds and missed. */
+DLPI_COLD
 static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
     const uint64_t *own = g->own;
     if (g->kind != DLP_STAGE_OUT) return;
@@ -35322,6 +35754,7 @@ static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
 }
 
 /* What rows of documents lack and, in windows, what makes that less. */
+DLPI_COLD
 static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
     if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
     const double padding = (double)g->own[DLP_PACK_PADDING];
@@ -35649,6 +36082,7 @@ typedef struct dlpi_row {
 } dlpi_row;
 
 /* True if the row is said now. topic: the last sentence of this group. */
+DLPI_COLD
 static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const char **topic) {
     const char *says = row->says;
     const bool begins = says[0] >= 'A' && says[0] <= 'Z';
@@ -35667,6 +36101,7 @@ static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const ch
     if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
 #define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
 
+DLPI_COLD
 static void dlpi_tell(dlpi_tale *x, int group) {
     const dlp_stats *s = x->s;
     const dlpi_load *l = x->l;
@@ -35718,6 +36153,7 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 }
 
 /* Tell some groups, of each stage those that are told of stages. */
+DLPI_COLD
 static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
     static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_SLOW | 1u << DLPI_OF_INPUTS |
                                  1u << DLPI_OF_STREAMS | 1u << DLPI_OF_PACKING |
@@ -35733,6 +36169,7 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
 }
 
 /* What limits, and what to change. */
+DLPI_COLD
 static void dlpi_tell_limit(dlpi_tale *x) {
     static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
                                  DLPI_OF_PRODUCERS};
@@ -35767,6 +36204,7 @@ static void dlpi_tell_limit(dlpi_tale *x) {
     if (limit == DLPI_LIMIT_PREFETCH) dlpi_tell_groups(x, DLPI_OF_SKEW, DLPI_OF_SKEW);
 }
 
+DLPI_COLD
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_load l;
@@ -35795,6 +36233,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
 
 /* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
    its ring. Both are to be freed, also after an error. */
+DLPI_COLD
 static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
     const size_t n = (size_t)s->n_workers + 1;
     const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
@@ -35812,6 +36251,7 @@ static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_even
 
 /* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
    is not their place. */
+DLPI_COLD
 static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     for (int i = 1; i < n; i++) {
         dlpi_lane lane = lanes[i];
@@ -35822,6 +36262,7 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 }
 
 /* What workers wait for, in their own words. */
+DLPI_COLD
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
@@ -35831,6 +36272,7 @@ static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     }
 }
 
+DLPI_COLD
 static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
     const size_t at = t->len < t->size ? t->len : t->size;
     dlp_stats stats;
@@ -35844,6 +36286,7 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
 }
 
 /* Write a trace or a timeline. with: its curves and its window. */
+DLPI_COLD
 static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
                               const char *path) {
     dlpi_picture p = *with;
@@ -35891,11 +36334,13 @@ typedef struct dlpi_boxes {
     int arcs, words[DLP_MAX_LINKS]; /* words[arc]: where its words are */
 } dlpi_boxes;
 
+DLPI_COLD
 static bool dlpi_plan_drawable(const dlp_plan *plan) {
     return plan->n_stages <= DLP_MAX_STAGES && plan->n_links <= DLP_MAX_LINKS;
 }
 
 /* What a kind does, by the word that tables of nodes have. */
+DLPI_COLD
 static void dlpi_plan_kind(int32_t kind, char *text, size_t size) {
 #define DLPI_KIND_NAME(name, number, ops) [number] = #name,
     static const char *const kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_NAME)};
@@ -35917,6 +36362,7 @@ static void dlpi_plan_kind(int32_t kind, char *text, size_t size) {
     for (char *c = text; *c != 0; c++) *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
 }
 
+DLPI_COLD
 static bool dlpi_plan_linked(const dlp_plan *plan, int32_t stage) {
     for (uint32_t i = 0; i < plan->n_links; i++)
         if (plan->links[i].from_stage == stage || plan->links[i].to_stage == stage) return true;
@@ -35924,12 +36370,14 @@ static bool dlpi_plan_linked(const dlp_plan *plan, int32_t stage) {
 }
 
 /* The box of a stage; that of the consumer for -1. */
+DLPI_COLD
 static int dlpi_box_of(const dlpi_boxes *b, int32_t stage) {
     int i = 0;
     while (i < b->n - 1 && (stage < 0 || b->plan->stages[i].stage != stage)) i++;
     return i;
 }
 
+DLPI_COLD
 static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
     int y = DLPI_PLAN_TOP - DLPI_PLAN_GAP;
     b->plan = plan;
@@ -35945,6 +36393,7 @@ static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
     }
 }
 
+DLPI_COLD
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
@@ -35968,6 +36417,7 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
                   line, head ? 60 : 30);
 }
 
+DLPI_COLD
 static void dlpi_link_words(dlpi_out *o, const char *css, int x, int y, const dlp_link *l) {
     char line[100];
     snprintf(line, sizeof line, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
@@ -35979,6 +36429,7 @@ static void dlpi_link_words(dlpi_out *o, const char *css, int x, int y, const dl
 }
 
 /* An arrow down to this box from the box above. l: NULL: there is no link, but data go there. */
+DLPI_COLD
 static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
     const int x = DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
     dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
@@ -35988,6 +36439,7 @@ static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_l
 }
 
 /* The place of the next arc's words, near y, which no other words have. */
+DLPI_COLD
 static int dlpi_arc_words(dlpi_boxes *b, int y) {
     for (int i = 0; i < b->arcs; i++) {
         if (abs(b->words[i] - y) >= 2 * DLPI_PLAN_LINE + 4) continue;
@@ -35998,6 +36450,7 @@ static int dlpi_arc_words(dlpi_boxes *b, int y) {
 }
 
 /* An arrow at the left. */
+DLPI_COLD
 static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dlp_link *l) {
     const int n = b->arcs, x = DLPI_PLAN_BOX_X, lane = x - 24 - n * DLPI_PLAN_LANE;
     const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
@@ -36006,6 +36459,7 @@ static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dl
     dlpi_link_words(o, "arc", lane - 6, dlpi_arc_words(b, (y + end) / 2), l);
 }
 
+DLPI_COLD
 static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
     const dlp_link *down[DLP_MAX_STAGES + 1] = {NULL};
     for (uint32_t i = 0; i < b->plan->n_links; i++) {
@@ -36020,6 +36474,7 @@ static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
         if (b->head[i] == i) dlpi_link_down(o, b, i, down[i]);
 }
 
+DLPI_COLD
 static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
     const dlp_plan *plan = p->plan;
     dlpi_view v;
@@ -36052,14 +36507,14 @@ static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
    program without that header is alone: it refuses what would need them, and has nothing to do for
    the rest. */
 
-static int dlpi_alone_open(dlp_pipe *p) {
+DLPI_COLD static int dlpi_alone_open(dlp_pipe *p) {
     if (p->d.shm == NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
                        "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
                        "DLPIPE_IMPLEMENTATION");
 }
 
-static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
+DLPI_COLD static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
                        "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
                        "DLPIPE_IMPLEMENTATION");
@@ -36087,6 +36542,7 @@ static void dlpi_beside_take(dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
+DLPI_COLD
 static void dlpi_counters_copy(dlp_pipe *p) {
     const dlp_counter *c = p->d.counters;
     for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
@@ -36097,6 +36553,7 @@ static void dlpi_counters_copy(dlp_pipe *p) {
 }
 
 /* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+DLPI_COLD
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     if (rc == DLP_OK) {
         *out = p;
@@ -36111,6 +36568,7 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
 /* The first field of a pipe's desc that items of known count have no use for; NULL: none is set. */
+DLPI_COLD
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     if (d->streams != 0) return "streams";
     if (d->steps_per_epoch != 0) return "steps_per_epoch";
@@ -36120,6 +36578,7 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
+DLPI_COLD
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -36171,6 +36630,7 @@ static const dlpi_launcher dlpi_launchers[] = {
 enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
 
 /* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+DLPI_COLD
 static int64_t dlpi_digits(const char **text) {
     const char *begin = *text;
     int64_t n = 0;
@@ -36182,6 +36642,7 @@ static int64_t dlpi_digits(const char **text) {
 }
 
 /* A variable of the environment that is such a number; -1: not set; -2: no number. */
+DLPI_COLD
 static int64_t dlpi_env_number(const char *name) {
     const char *text = getenv(name);
     int64_t n;
@@ -36192,6 +36653,7 @@ static int64_t dlpi_env_number(const char *name) {
 
 /* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
    as many; -2: no such list, or it is shorter. */
+DLPI_COLD
 static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     int64_t tasks = -2, nodes = 0;
     for (const char *at = list;; at++) {
@@ -36211,6 +36673,7 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
 }
 
 /* The first of the variables that Slurm has had for this list over the years. */
+DLPI_COLD
 static const char *dlpi_slurm_name(void) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
@@ -36219,6 +36682,7 @@ static const char *dlpi_slurm_name(void) {
     return names[0];
 }
 
+DLPI_COLD
 static int64_t dlpi_slurm_number(const char *name) {
     const char *list = getenv(name);
     int64_t node = dlpi_env_number("SLURM_NODEID");
@@ -36226,6 +36690,7 @@ static int64_t dlpi_slurm_number(const char *name) {
 }
 
 /* A pair of variables: a number below a number. */
+DLPI_COLD
 static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
     if (r < 0 || w < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
@@ -36239,6 +36704,7 @@ static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w
 
 /* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
    rank. */
+DLPI_COLD
 static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
     *r = dlpi_env_number(by->rank);
     *w = dlpi_env_number(by->world);
@@ -36248,6 +36714,7 @@ static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
 /* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
    them. Two of as many that differ are none in the other, but for torchrun, which numbers its
    ranks as they come, and the daemons of an MPI that Slurm has started. */
+DLPI_COLD
 static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
     bool first = by == dlpi_launchers;
     if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
@@ -36264,6 +36731,7 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
 }
 
 /* Rank and world_size; *by: whose; NULL where there is no launcher. */
+DLPI_COLD
 static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
     to->rank = 0;
     to->world_size = 1;
@@ -36282,6 +36750,7 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
 }
 
 /* Rank and ranks on this node as l says them; *found: it does. */
+DLPI_COLD
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
     const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
     int64_t r = dlpi_env_number(l->local);
@@ -36299,6 +36768,7 @@ static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, 
 }
 
 /* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+DLPI_COLD
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
     bool found = false;
     int rc = DLP_OK;
@@ -36317,6 +36787,7 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
 /* ---- cores ---- */
 
 /* Has the process begun with this in its environment? Not known of another user's. */
+DLPI_COLD
 static bool dlpi_began_with(int64_t pid, const char *entry) {
     char path[64], *one = NULL;
     size_t room = 0;
@@ -36332,6 +36803,7 @@ static bool dlpi_began_with(int64_t pid, const char *entry) {
 
 /* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
    is seen, as in a container of our own. */
+DLPI_COLD
 static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     char entry[64], path[64];
     int64_t pid = getppid();
@@ -36348,6 +36820,7 @@ static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
 }
 
 /* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+DLPI_COLD
 static uint64_t dlpi_cpu_place(int cpu) {
     static const char *const files[] = {"physical_package_id", "core_id"};
     uint64_t place = 0;
@@ -36362,6 +36835,7 @@ static uint64_t dlpi_cpu_place(int cpu) {
 }
 
 /* The CPUs of the set in their order of places. */
+DLPI_COLD
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
@@ -36373,6 +36847,7 @@ static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
 }
 
 /* This rank's piece of what all of the node may use. */
+DLPI_COLD
 static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     uint64_t from = to->local_rank * n / to->local_world_size;
     uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
@@ -36383,6 +36858,7 @@ static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
 
 /* It has been confined to these. If the node has fewer than all ranks would have so, some share
    theirs, as where each has a socket: its part of them counts. */
+DLPI_COLD
 static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
     uint64_t most = node / to->local_world_size;
     if (most < 1) most = 1;
@@ -36392,6 +36868,7 @@ static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_
     memcpy(to->cpus, all, n * sizeof *all);
 }
 
+DLPI_COLD
 static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     int32_t all[DLP_MAX_CPUS];
     int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
@@ -36414,6 +36891,7 @@ static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
 
 /* ---- calls ---- */
 
+DLPI_COLD
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
     const dlpi_launcher *by;
     dlp_ranks found;
@@ -36426,6 +36904,7 @@ DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *e
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     const dlpi_launcher *by;
     dlp_ranks found;
@@ -36440,6 +36919,7 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
 }
 
 /* Once in a process: as one of many this reads all that the others read, too. */
+DLPI_COLD
 static void dlpi_ranks_warn(dlp_pipe *p) {
     static int32_t said;
     const dlpi_launcher *by;
@@ -36452,6 +36932,7 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
               by->world, found.world_size);
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st = dlpi_add(
         p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops, "sampler", NULL);
@@ -36461,6 +36942,7 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     return dlpi_added(p, st, DLP_OK);
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
     if (st == NULL) return p->err.code;
@@ -36468,10 +36950,12 @@ static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
 }
 
 /* Is the stage added last one that makes items of what fetch writes? */
+DLPI_COLD
 static bool dlpi_last_expands(const dlp_pipe *p) {
     return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
@@ -36484,6 +36968,7 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_map(dlp_pipe *p, const dlpi_map_desc *desc) {
     dlpi_stage *st =
         dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
@@ -36494,6 +36979,7 @@ static dlp_stage dlpi_add_map(dlp_pipe *p, const dlpi_map_desc *desc) {
     return dlpi_added(p, st, dlpi_map_check(p, st));
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     dlp_batch_desc *d;
     dlpi_stage *st;
@@ -36509,6 +36995,7 @@ static dlp_stage dlpi_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
     dlpi_stage *st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL);
     if (st == NULL) return p->err.code;
@@ -36520,6 +37007,7 @@ static dlp_stage dlpi_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
 
 /* ---- a split stage ---- */
 
+DLPI_COLD
 static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
@@ -36539,6 +37027,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+DLPI_COLD
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
                            uint64_t **first) {
     uint64_t sum = 0;
@@ -36566,6 +37055,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     dlpi_split *c;
@@ -36581,6 +37071,7 @@ static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
 /* ---- what the consumer is warned of with a batch ---- */
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+DLPI_COLD
 static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
     const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
     for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
@@ -36601,6 +37092,7 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
 
 /* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
    has rows that are not valid. */
+DLPI_COLD
 static void dlpi_warn_left_out(dlp_pipe *p) {
     uint64_t from, n = dlpi_skip_count(p->ctl, &from);
     if (from < p->warnings.skips_seen) from = p->warnings.skips_seen;
@@ -36630,7 +37122,7 @@ static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
 }
 
-DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
+DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
@@ -36659,7 +37151,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -36723,7 +37215,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     return DLP_OK;
 }
 
-DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     dlpi_state s;
     int rc;
     if (p == NULL || state == NULL)
@@ -36783,7 +37275,7 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     errno = saved;
 }
 
-DLPDEF int dlp_pipe_close(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
@@ -36827,6 +37319,7 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     return (int64_t)dlpi_epoch_batches(p);
 }
 
+DLPI_COLD
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
     const dlpi_stage *st;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
@@ -37103,6 +37596,7 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     return 0; /* nobody will see it */
 }
 
+DLPI_COLD
 static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     const bool found = desc->items == NULL && desc->count == NULL && desc->max_items > 0;
     dlpi_stage *st =
@@ -37114,6 +37608,7 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 /* ---- parts whose items are made on in the same cell ---- */
 
 /* The counts of all parts, if they are known in advance. */
+DLPI_COLD
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
     const dlp_part_desc d = x->part;
     uint64_t items = 0;
@@ -37130,6 +37625,7 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
 }
 
 /* The stage makes items out of those of parts. */
+DLPI_COLD
 static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_expand *x = st->self;
     uint64_t *id = &x->found.d.manifest_id;
@@ -37149,12 +37645,14 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
 
 /* ---- list: the sampler and the epochs ---- */
 
+DLPI_COLD
 static int dlpi_node_repeat(dlpi_table *t) {
     t->p->node = "repeat";
     return dlpi_add_repeat(t->p);
 }
 
 /* What the list's order and the pipe's desc both say is said once, or alike. */
+DLPI_COLD
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
     const struct {
         const char *field;
@@ -37170,6 +37668,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
 
 /* A saved state knows which data it is of by function_id, but where that is the user's own number
    for an order. */
+DLPI_COLD
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                           dlp_sampler_desc *s) {
     if (source == NULL || source->id == 0 || s->function != NULL || s->batches.next != NULL)
@@ -37181,6 +37680,7 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     int rc;
@@ -37209,6 +37709,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
@@ -37234,6 +37735,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- fetch, push, map: what writes the fields of items ---- */
 
+DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
@@ -37252,6 +37754,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
                        DLP_MAX_FIELDS, "1..16");
 }
 
+DLPI_COLD
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
     if (d->async == NULL && d->fetch == NULL)
@@ -37267,6 +37770,7 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
 }
 
 /* How many items a fetch row reads: all, or those of one dataset of the list's mix. */
+DLPI_COLD
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
     const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
@@ -37290,6 +37794,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 }
 
 /* The dataset of a fetch row. */
+DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
     const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->list->list : NULL;
@@ -37315,6 +37820,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 }
 
 /* What a fetch row says, as descs. */
+DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
@@ -37334,6 +37840,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
 }
 
 /* Give the workers of a row the callbacks of the row's source. */
+DLPI_COLD
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
     const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
@@ -37351,6 +37858,7 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
@@ -37378,16 +37886,19 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
 }
 
+DLPI_COLD
 static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
+DLPI_COLD
 static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
     return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
 }
 
+DLPI_COLD
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
     dlp_fetch_desc f;
@@ -37414,12 +37925,14 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- map ---- */
 
+DLPI_COLD
 static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
     *n = node->map.n_fields;
     return node->map.fields;
 }
 
 /* A map's desc has one callback, that of its place. */
+DLPI_COLD
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
     int rc =
@@ -37434,6 +37947,7 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
     dlpi_seeing seen = {.n = 0};
@@ -37457,6 +37971,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
 /* Is this name one of those in a text with blanks between them? */
+DLPI_COLD
 static bool dlpi_names_have(const char *names, const char *name) {
     const size_t n = name != NULL ? strlen(name) : 0;
     while (n > 0 && *names != 0) {
@@ -37468,6 +37983,7 @@ static bool dlpi_names_have(const char *names, const char *name) {
     return false;
 }
 
+DLPI_COLD
 static uint32_t dlpi_names_count(const char *names) {
     uint32_t n = 0;
     for (names += strspn(names, " "); *names != 0; n++) {
@@ -37478,6 +37994,7 @@ static uint32_t dlpi_names_count(const char *names) {
 }
 
 /* The map after a fetch in which fields may end. NULL: none. */
+DLPI_COLD
 static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
@@ -37488,6 +38005,7 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 }
 
 /* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+DLPI_COLD
 static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
@@ -37505,6 +38023,7 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
 }
 
 /* Part the fields of a fetch: those that stay come first. */
+DLPI_COLD
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
@@ -37541,6 +38060,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
 
 /* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
    datasets. */
+DLPI_COLD
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
     const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
     dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
@@ -37555,6 +38075,7 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
 }
 
 /* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
+DLPI_COLD
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
     const char *names = map->map.ends;
@@ -37573,6 +38094,7 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     return DLP_OK;
 }
 
+DLPI_COLD
 static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
     const dlpi_verb *verb = dlpi_verb_of(t, row);
     *n = 0;
@@ -37580,6 +38102,7 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
 }
 
 /* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+DLPI_COLD
 static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *map) {
     const dlp_node *row = t->nodes + (t->makes > 0 ? t->makes : 1);
     if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
@@ -37589,6 +38112,7 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *ma
 
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
+DLPI_COLD
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t, map);
@@ -37633,12 +38157,14 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* The window after the rows that are being added: its items; 0: that row is no window. A cache may
    stand before it. */
+DLPI_COLD
 static uint32_t dlpi_window_after(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
     if (node < end && node->verb == DLP_CACHE) node++;
     return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
 }
 
+DLPI_COLD
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
     if (before->verb == DLP_CACHE) before--;
@@ -37651,6 +38177,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
 
 /* The first field of a load's desc that another row says, and which; NULL: none is set. A loader,
    which has no rows, sets them. */
+DLPI_COLD
 static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     *where = "list.n_items";
     if (d->n_parts != 0) return "n_parts";
@@ -37665,6 +38192,7 @@ static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
 }
 
 /* What the source of a load row says of its parts. */
+DLPI_COLD
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const dlp_source *source = d->source;
     if (source->parts == NULL)
@@ -37683,6 +38211,7 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
 }
 
 /* The desc of a load row, with what other rows and the pipe's desc say. */
+DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const char *where, *given = dlpi_load_given(&node->load, &where);
     *d = node->load;
@@ -37696,6 +38225,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     dlp_part_desc d;
     int rc = dlpi_load_desc(t, node, &d);
@@ -37737,17 +38267,20 @@ typedef struct dlpi_makers {
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
+DLPI_COLD
 static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
 
 /* True if the source of this fetch row says that DLP_SKIP leaves items out. */
+DLPI_COLD
 static bool dlpi_fetch_filters(const dlp_node *node) {
     const dlp_source *source = node != NULL ? node->fetch.source : NULL;
     return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
 /* What reads the inputs of an expand directly after the list: nobody does. */
+DLPI_COLD
 static int dlpi_no_input(void *user, dlp_item *it) {
     DLPI_UNUSED(user);
     DLPI_UNUSED(it);
@@ -37755,6 +38288,7 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 }
 
 /* Add fields to those of the present level. */
+DLPI_COLD
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
                              const dlp_field *f, uint32_t n) {
     uint32_t *all = &m->n_fields[m->n_levels - 1];
@@ -37767,6 +38301,7 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 }
 
 /* Add a step to the present level. It sees the fields of the level from `first` on. */
+DLPI_COLD
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     if (l->n_steps == DLPI_STEPS)
@@ -37778,17 +38313,20 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
 }
 
 /* A cell has levels for so many rows that begin one. */
+DLPI_COLD
 static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
     return dlpi_node_bad(t, node,
                          "is the fourth expand, or map in which fields end, of a cell; a cell has "
                          "three at most");
 }
 
+DLPI_COLD
 static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     m->load = node;
     return dlpi_load_desc(t, node, &m->part);
 }
 
+DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
     dlp_fetch_desc f;
@@ -37817,6 +38355,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 }
 
 /* A map in which fields end is the last step of its level. The next level has the other fields. */
+DLPI_COLD
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_field *f = m->fields[m->n_levels - 1];
@@ -37833,6 +38372,7 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
@@ -37845,6 +38385,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
+DLPI_COLD
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
     if (node->filter.keep == NULL)
@@ -37855,12 +38396,14 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
 }
 
 /* Whose items an expand shuffles is told apart only if no other row makes items. */
+DLPI_COLD
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
                     "0 in a row with other makers: a window node shuffles",
                     node->expand.shuffle_items);
 }
 
+DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
     const dlp_expand_desc d = node->expand;
@@ -37887,6 +38430,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 }
 
 /* Take one of these rows. */
+DLPI_COLD
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->pack != NULL && dlpi_node_ends(node))
         return dlpi_not_null(t->p, node->name, "map.ends",
@@ -37908,6 +38452,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
 }
 
 /* The workers of two rows that run in the same workers: one of the two says which. */
+DLPI_COLD
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
@@ -37920,6 +38465,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 }
 
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+DLPI_COLD
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
@@ -37936,6 +38482,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
+DLPI_COLD
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
@@ -37956,6 +38503,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
+DLPI_COLD
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     dlp_fetch_desc *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
@@ -37980,6 +38528,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* The push before these rows: add the stage that reads it. */
+DLPI_COLD
 static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *node = m->push;
     const char *field = dlpi_run_given(t->d);
@@ -38004,6 +38553,7 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* The inputs of the first level. */
+DLPI_COLD
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
     if (m->push != NULL) rc = dlpi_makers_push(t, m);
@@ -38026,6 +38576,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* The desc of the last expand, or of filters alone. */
+DLPI_COLD
 static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     dlp_expand_desc d = {.expand = NULL};
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
@@ -38036,11 +38587,13 @@ static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     return d;
 }
 
+DLPI_COLD
 static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
     return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
 }
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
@@ -38055,6 +38608,7 @@ static inline bool dlpi_makers_made(const dlpi_makers *m) {
 }
 
 /* The stage that makes items. */
+DLPI_COLD
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
@@ -38070,6 +38624,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
 }
 
 /* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
     const dlp_node *batch = t->nodes;
@@ -38085,6 +38640,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
 }
 
 /* How many items may be made of an input. */
+DLPI_COLD
 static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
@@ -38099,6 +38655,7 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
 }
 
 /* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+DLPI_COLD
 static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
     x->n_levels = m->n_levels;
@@ -38114,6 +38671,7 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
 }
 
 /* Give the stage its levels, and a copy of their fields. */
+DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     static const dlpi_branch_ops by = {.bytes = dlpi_expand_bytes,
                                        .load = dlpi_expand_load_by};
@@ -38132,6 +38690,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
 }
 
 /* The stage that copies the items into rows. */
+DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
@@ -38140,6 +38699,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Let an asynchronous source read the inputs into their cells. */
+DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
     const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
@@ -38151,6 +38711,7 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
 }
 
 /* Such rows stand behind the first fetch, a load, or the list. */
+DLPI_COLD
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
     const int32_t first = t->nodes[1].verb;
     const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
@@ -38161,6 +38722,7 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* The last row that makes items: it adds the stage of all rows up to it. */
+DLPI_COLD
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
     dlpi_stage *st;
@@ -38184,6 +38746,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the rows of a loader ---- */
 
 /* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+DLPI_COLD
 static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
@@ -38207,6 +38770,7 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
 
 /* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
    workers. */
+DLPI_COLD
 static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
                               dlp_nodes *to) {
     dlp_fetch_desc f = *d;
@@ -38249,6 +38813,7 @@ typedef struct dlpi_behind { /* rows behind the one that joins */
     uint32_t makers;         /* of these, before the window */
 } dlpi_behind;
 
+DLPI_COLD
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     dlpi_behind b = {0, 0};
     const dlp_node *rows = t->joins + 1;
@@ -38261,6 +38826,7 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
 }
 
 /* Only maps stand between makers. They run in the workers of the branches. */
+DLPI_COLD
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
         const int verb = node->verb;
@@ -38286,6 +38852,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
 }
 
 /* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     dlp_expand_desc d;
@@ -38319,6 +38886,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
 
 /* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
    those buffers, and its own that the consumer does not hold. */
+DLPI_COLD
 static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split *to) {
     const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int64_t cpu = d->cpu_buffers, there = d->device_buffers;
@@ -38334,6 +38902,7 @@ static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split 
     p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
 }
 
+DLPI_COLD
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -38342,6 +38911,7 @@ static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
     to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
+DLPI_COLD
 static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     const dlp_chunks_desc *d = node->split.chunks;
     const int rc = dlpi_add_split(t->p, &node->split);
@@ -38357,6 +38927,7 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
 
 /* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
    not the branch's. */
+DLPI_COLD
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
@@ -38382,6 +38953,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                   const uint64_t *weights) {
     uint64_t ones[DLPI_BRANCHES];
@@ -38409,6 +38981,7 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
 }
 
 /* What of a list behind the first is its own. */
+DLPI_COLD
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
@@ -38434,6 +39007,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
 }
 
 /* The stage of all branches has one policy, so branches say alike what both say. */
+DLPI_COLD
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w) {
     const struct {
@@ -38461,6 +39035,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
 }
 
 /* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+DLPI_COLD
 static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
         const dlp_workers_desc *of = &j->at[b].w;
@@ -38475,6 +39050,7 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
 
 /* What is known of how many items an input of a branch has. Without a row that makes items, it has
    as many as load gives, or one. */
+DLPI_COLD
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
@@ -38486,6 +39062,7 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
 
 /* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
    not, nobody knows how many items a failed input has. */
+DLPI_COLD
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
@@ -38499,6 +39076,7 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
 }
 
 /* Add the workers of the next branch to those of the branches before it. */
+DLPI_COLD
 static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
                              dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
@@ -38529,6 +39107,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
 }
 
 /* Each team calls its own callbacks. */
+DLPI_COLD
 static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -38545,6 +39124,7 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
 
 /* A state knows the data of a branch by the id of its source, too. The first list has that of the
    first branch. */
+DLPI_COLD
 static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
     uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
@@ -38552,6 +39132,7 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 }
 
 /* Take the rows of a branch, from its list on; t->at is the row behind the list. */
+DLPI_COLD
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
@@ -38580,6 +39161,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 }
 
 /* A branch has a list, and then the rows that run in one cell. */
+DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
     if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
@@ -38593,6 +39175,7 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* from of a zip or mix names the last row of each branch. */
+DLPI_COLD
 static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
@@ -38618,6 +39201,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
 }
 
 /* Only rows like these stand behind a zip or mix. */
+DLPI_COLD
 static int dlpi_branches_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
@@ -38640,6 +39224,7 @@ static int dlpi_branches_after(const dlpi_table *t) {
 }
 
 /* The fields of a row: all fields of a zip, or those that the branches of a mix have alike. */
+DLPI_COLD
 static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -38673,6 +39258,7 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
 }
 
 /* The stage that copies items of the branches into rows. */
+DLPI_COLD
 static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
@@ -38690,6 +39276,7 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
 }
 
 /* Add what is made of the joined rows. */
+DLPI_COLD
 static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                                 const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
@@ -38714,6 +39301,7 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
 }
 
 /* Add all rows up to this one, which joins them, and makers behind it. */
+DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_branch_ops ops = {
         .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
@@ -38763,6 +39351,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
 /* ---- out: the last rows of a table ---- */
 
 /* The last row that is no out. */
+DLPI_COLD
 static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
     const dlp_node *node = t->nodes;
     while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
@@ -38770,6 +39359,7 @@ static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
 }
 
 /* The row that an out reads, or NULL. */
+DLPI_COLD
 static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
     if (node->from == NULL) return node - 1;
     for (uint32_t i = 0; i < t->at; i++)
@@ -38778,6 +39368,7 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
 }
 
 /* The first out: dlp_pipe_next gives its batches, and it waits for all of them. */
+DLPI_COLD
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
     int rc =
@@ -38793,6 +39384,7 @@ static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
     const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
@@ -38820,7 +39412,7 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- outs beside the first: public calls ---- */
 
-DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
+DLPI_COLD DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
     dlpi_stage *st;
     dlp_out *o;
     if (p == NULL || name == NULL || out == NULL) return DLP_ERR_ARG;
@@ -38855,7 +39447,7 @@ DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch) {
 
 DLPDEF uint64_t dlp_out_missed(const dlp_out *out) { return out != NULL ? out->c.missed : 0; }
 
-DLPDEF void dlp_out_close(dlp_out *out) {
+DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
     if (out == NULL || dlpi_forked(out->p)) return;
     for (uint32_t i = 0; i < out->capacity; i++)
         DLPI_STORE_RLX(&out->holds[i], UINT64_C(0)); /* for people */
@@ -38867,6 +39459,7 @@ DLPDEF void dlp_out_close(dlp_out *out) {
 
 /* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
    desc. With turns each worker of the first fetch has so many. */
+DLPI_COLD
 static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->prefetch_factor;
     const int64_t workers = dlpi_table_turns(t) && t->fetchers > 0 ? t->fetchers : 1;
@@ -38884,6 +39477,7 @@ static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node_batch *d = &node->batch;
     dlp_batch_desc to = {.batch_size = d->batch_size,
@@ -38904,6 +39498,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_add_batch(t->p, &to);
 }
 
+DLPI_COLD
 static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
     if (node->queue.capacity > 256)
         return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
@@ -38956,6 +39551,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .makes = dlpi_node_makes_add,
 };
 
+DLPI_COLD
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
@@ -38985,6 +39581,7 @@ static int dlpi_table_rows(dlpi_table *t) {
 }
 
 /* Add the stages of a table to a pipe without stages. */
+DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
@@ -38994,6 +39591,7 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
 }
 
 /* Make a pipe of a table, up to its start. */
+DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
@@ -39009,10 +39607,12 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
 }
 
 /* Start a pipe of a table, or prepare its start. */
+DLPI_COLD
 static int dlpi_table_start(dlp_pipe *p) {
     return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                          const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
@@ -39021,6 +39621,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     return dlpi_opened(out, p, dlpi_table_start(p), err);
 }
 
+DLPI_COLD
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err) {
     dlp_pipe *p = NULL;
@@ -39032,6 +39633,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     return rc;
 }
 
+DLPI_COLD
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
     dlp_stage found = DLP_ERR_ARG;
     for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
@@ -39059,6 +39661,7 @@ typedef struct dlpi_loader {
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
    it stands for, which takes the value. */
+DLPI_COLD
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     struct {
         const char *field, *wants;
@@ -39097,6 +39700,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
 
 /* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
    source. A source that has a fetcher says how it fetches, but for how many are in flight. */
+DLPI_COLD
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
     const char *given = from != NULL ? dlpi_dataset_given(&d->dataset) : NULL;
@@ -39116,6 +39720,7 @@ static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loade
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
@@ -39133,6 +39738,7 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
 }
 
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
+DLPI_COLD
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
     int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
@@ -39148,6 +39754,7 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
 }
 
 /* Classic, and several items at once in each worker: as many batches for each as these are of. */
+DLPI_COLD
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
     uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
@@ -39162,6 +39769,7 @@ static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     return dlpi_loader_classic(p, l);
 }
 
+DLPI_COLD
 static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
@@ -39174,6 +39782,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 /* ---- the rows of its table ---- */
 
 /* The list, and what holds for the run. */
+DLPI_COLD
 static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     node->workers.num_workers = l->sampler.threaded;
@@ -39184,6 +39793,7 @@ static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     to->pipe = l->run;
 }
 
+DLPI_COLD
 static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_BATCH, "batch", &d->workers);
     node->workers.num_workers = d->batch_workers;
@@ -39196,6 +39806,7 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
 }
 
 /* Without a device there is no transfer node. */
+DLPI_COLD
 static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
     if (d->device == NULL && (d->device_buffers != 0 || d->threaded != 0))
@@ -39210,6 +39821,7 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
     int rc = dlpi_loader_stages(p, d, &l);
@@ -39231,16 +39843,19 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
 }
 
 /* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
+DLPI_COLD
 static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
     memset(to, 0, sizeof *to);
     return rc == DLP_OK ? dlpi_loader_rows(*p, d, to) : rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_source_close(dlp_source *source) {
     return source != NULL && source->close != NULL ? source->close(source) : DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
     int rc = dlpi_open_args(to, to, "", desc, err);
@@ -39251,6 +39866,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     return rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
     dlp_nodes to;
     dlp_pipe *p = NULL;
@@ -39525,7 +40141,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
     return rc;
 }
 
-DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_nodes t;
     dlp_chunks_desc d;
     dlp_pipe *p = NULL;
@@ -39582,6 +40198,7 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 /* ---- states of several ranks, joined ---- */
 
 /* What one is to the first: it differs in its streams alone. */
+DLPI_COLD
 static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     dlpi_state x = *a, y = *b;
     x.check = y.check = 0;
@@ -39591,10 +40208,12 @@ static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     return memcmp(&x, &y, sizeof x) == 0;
 }
 
+DLPI_COLD
 static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
+DLPI_COLD
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
@@ -39606,6 +40225,7 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
 
 /* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
    many have. */
+DLPI_COLD
 static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
                              const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
     *by = 0;
@@ -39624,6 +40244,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
@@ -39653,6 +40274,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
                           all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
 }
 
+DLPI_COLD
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
     dlpi_state to;
     dlpi_cursors all;
@@ -39764,6 +40386,7 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
 
 /* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
    the figures of kinds. Returns DLP_OK, or why not. */
+DLPI_COLD
 static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
     if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
@@ -39775,6 +40398,7 @@ static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) 
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_seen s;
     int rc = dlpi_seen_now(p, out != NULL, true, &s);
@@ -39782,6 +40406,7 @@ DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     return rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
     dlpi_seen s;
     int rc = dlpi_seen_now(p, out != NULL, false, &s);
@@ -39790,12 +40415,14 @@ DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out)
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
     dlpi_seen s;
     int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
     return rc == DLP_OK ? dlpi_skips(&s, out, max, total) : rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_seen s;
@@ -39806,11 +40433,13 @@ DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     return p->started ? p->n_workers + 1 : DLP_ERR_STATE;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
     dlpi_seen s;
     int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
@@ -39819,6 +40448,7 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 }
 
 /* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+DLPI_COLD
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
                               const dlp_trace_window *window, dlpi_pen *pen) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
@@ -39834,18 +40464,22 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     return rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
     return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
     return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     return dlp_pipe_write_window(p, path, NULL);
 }
 
+DLPI_COLD
 DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
     if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
     return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);

@@ -415,6 +415,13 @@ enum {
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
+   small, and clang's would become larger. */
+#ifdef __OPTIMIZE_SIZE__
+#define DLPI_COLD
+#else
+#define DLPI_COLD __attribute__((cold))
+#endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
@@ -1983,12 +1990,14 @@ typedef struct dlpi_s3_out {
     size_t size, n; /* n: bytes that all of it would take */
 } dlpi_s3_out;
 
+DLPI_COLD
 static void dlpi_s3_out_add(dlpi_s3_out *o, const char *bytes, size_t n) {
     if (o->n < o->size) memcpy(o->to + o->n, bytes, n < o->size - o->n ? n : o->size - o->n);
     o->n += n;
 }
 
 /* Terminate. Returns whether all of it fitted. */
+DLPI_COLD
 static bool dlpi_s3_out_end(dlpi_s3_out *o) {
     if (o->size == 0) return false;
     o->to[o->n < o->size ? o->n : o->size - 1] = '\0';
@@ -1996,6 +2005,7 @@ static bool dlpi_s3_out_end(dlpi_s3_out *o) {
 }
 
 /* Add a character as UTF-8. Returns false: there is none of this number, or it is NUL. */
+DLPI_COLD
 static bool dlpi_s3_out_char(dlpi_s3_out *o, uint32_t c) {
     char u[4];
     if (c == 0 || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return false;
@@ -2042,6 +2052,7 @@ typedef struct dlpi_s3_xml {
     int32_t begun;  /* 1: the outermost element has been seen */
 } dlpi_s3_xml;
 
+DLPI_COLD
 static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
     memset(x, 0, sizeof *x);
     if (n >= 3 && memcmp(xml, "\xef\xbb\xbf", 3) == 0) xml += 3, n -= 3;
@@ -2049,6 +2060,7 @@ static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
     x->end = xml + n;
 }
 
+DLPI_COLD
 static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     x->why = why;
     x->at = x->end;
@@ -2057,15 +2069,18 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     return DLPI_S3_XML_BAD;
 }
 
+DLPI_COLD
 static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 /* Go on after the next mark. Returns where the mark begins, or NULL: there is none. */
+DLPI_COLD
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
     const char *found = memmem(x->at, (size_t)(x->end - x->at), mark, strlen(mark));
     if (found) x->at = found + strlen(mark);
     return found;
 }
 
+DLPI_COLD
 static bool dlpi_s3_xml_at(const dlpi_s3_xml *x, const char *text) {
     size_t n = strlen(text);
     return (size_t)(x->end - x->at) >= n && memcmp(x->at, text, n) == 0;
@@ -2077,6 +2092,7 @@ static inline bool dlpi_s3_xml_ends(unsigned char c) {
 }
 
 /* Read the name of a tag. Returns it whole, and without its namespace in x->name. */
+DLPI_COLD
 static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     dlpi_s3_span whole = {x->at, 0};
     x->name.at = x->at;
@@ -2090,6 +2106,7 @@ static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
 }
 
 /* "</a>", after its slash. */
+DLPI_COLD
 static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x), *open;
     while (x->at < x->end && dlpi_s3_is_space(*x->at)) x->at++;
@@ -2104,6 +2121,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
 }
 
 /* "<a b='c'>", after its bracket. */
+DLPI_COLD
 static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x);
     if (x->name.n == 0) return dlpi_s3_xml_bad(x, "a tag has no name");
@@ -2127,6 +2145,7 @@ static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
 }
 
 /* Get the next piece of what was given to begin. */
+DLPI_COLD
 static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     if (x->closes) {
         x->closes = 0;
@@ -2167,6 +2186,7 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
 }
 
 /* Add what "&name;" stands for. Returns false: it is none that XML itself has. */
+DLPI_COLD
 static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     static const char *const known[][2] = {
         {"amp", "&"}, {"lt", "<"}, {"gt", ">"}, {"quot", "\""}, {"apos", "'"}};
@@ -2188,6 +2208,7 @@ static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
 }
 
 /* Add a run of text with its references resolved. Returns false: one of them is bad. */
+DLPI_COLD
 static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     while (text.n > 0) {
         const char *and = memchr(text.at, '&', text.n), *end;
@@ -2205,6 +2226,7 @@ static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
 
 /* Add all text directly inside the element that has just been opened, up to its end. Returns
    false: x or a reference is bad. */
+DLPI_COLD
 static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     int32_t depth = x->depth;
     for (;;) {
@@ -2218,6 +2240,7 @@ static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
 }
 
 /* Find the n-th part of "a/b/c". */
+DLPI_COLD
 static dlpi_s3_span dlpi_s3_path_part(const char *path, int32_t n) {
     for (; n > 0; n--) path += strcspn(path, "/") + 1;
     return (dlpi_s3_span){path, strcspn(path, "/")};
@@ -2226,6 +2249,7 @@ static dlpi_s3_span dlpi_s3_path_part(const char *path, int32_t n) {
 /* Find the first element of a path, such as "Error/Code", and read its text. out: always
    terminated; "" where there is none. Returns whether all of it is there; false: it is not, or was
    cut. */
+DLPI_COLD
 static bool dlpi_s3_xml_text(const char *xml, size_t n, const char *path, char *out, size_t size) {
     dlpi_s3_xml x;
     dlpi_s3_out o = {out, size, 0};
@@ -2255,11 +2279,13 @@ typedef struct dlpi_s3_json {
     const char *at, *end;
 } dlpi_s3_json;
 
+DLPI_COLD
 static char dlpi_s3_json_peek(dlpi_s3_json *j) { /* NUL: none */
     while (j->at < j->end && dlpi_s3_is_space(*j->at)) j->at++;
     return j->at < j->end ? *j->at : '\0';
 }
 
+DLPI_COLD
 static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
     if (c == '\0' || dlpi_s3_json_peek(j) != c) return false;
     j->at++;
@@ -2267,6 +2293,7 @@ static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
 }
 
 /* Pass over a string; inside: what is between its quotes. */
+DLPI_COLD
 static bool dlpi_s3_json_string(dlpi_s3_json *j, dlpi_s3_span *inside) {
     if (!dlpi_s3_json_take(j, '"')) return false;
     inside->at = j->at;
@@ -2282,12 +2309,14 @@ static bool dlpi_s3_json_string(dlpi_s3_json *j, dlpi_s3_span *inside) {
     return false;
 }
 
+DLPI_COLD
 static size_t dlpi_s3_json_digits(dlpi_s3_json *j) {
     const char *from = j->at;
     while (j->at < j->end && *j->at >= '0' && *j->at <= '9') j->at++;
     return (size_t)(j->at - from);
 }
 
+DLPI_COLD
 static bool dlpi_s3_json_number(dlpi_s3_json *j) {
     const char *from;
     if (j->at < j->end && *j->at == '-') j->at++;
@@ -2306,6 +2335,7 @@ static bool dlpi_s3_json_number(dlpi_s3_json *j) {
 }
 
 /* Pass over a value that is neither an object nor an array. */
+DLPI_COLD
 static bool dlpi_s3_json_scalar(dlpi_s3_json *j) {
     static const char *const words[] = {"true", "false", "null"};
     dlpi_s3_span s;
@@ -2319,12 +2349,14 @@ static bool dlpi_s3_json_scalar(dlpi_s3_json *j) {
     return dlpi_s3_json_number(j);
 }
 
+DLPI_COLD
 static bool dlpi_s3_json_name(dlpi_s3_json *j, dlpi_s3_span *name) {
     return dlpi_s3_json_string(j, name) && dlpi_s3_json_take(j, ':');
 }
 
 /* Pass over a value and all that is in it, without recursion: objects has a bit for each level that
    is open. */
+DLPI_COLD
 static bool dlpi_s3_json_value(dlpi_s3_json *j) {
     uint64_t objects = 0;
     int depth = 0;
@@ -2354,6 +2386,7 @@ static bool dlpi_s3_json_value(dlpi_s3_json *j) {
 }
 
 /* Read four hex digits after "\u". Returns their value, or -1. */
+DLPI_COLD
 static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
     int32_t v = 0;
     if (end - at < 4) return -1;
@@ -2366,6 +2399,7 @@ static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
 }
 
 /* Add the inside of a string with its escapes resolved. Returns false: one of them is bad. */
+DLPI_COLD
 static bool dlpi_s3_json_decode(dlpi_s3_out *o, dlpi_s3_span s) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *end = s.at + s.n;
@@ -2396,6 +2430,7 @@ static bool dlpi_s3_json_decode(dlpi_s3_out *o, dlpi_s3_span s) {
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_s3_json_same(dlpi_s3_span name, const char *wanted) {
     char buf[128];
     dlpi_s3_out o = {buf, sizeof buf, 0};
@@ -2405,6 +2440,7 @@ static bool dlpi_s3_json_same(dlpi_s3_span name, const char *wanted) {
 /* Read a member of the outermost object: a string, a number, true or false, as text. out: always
    terminated; "" where there is none. Returns false: it is not there, is something else (null),
    does not fit, or the text is not JSON. Of two members of one name the first counts. */
+DLPI_COLD
 static bool dlpi_s3_json_text(const char *json, size_t n, const char *name, char *out,
                               size_t size) {
     dlpi_s3_json j = {json, json + n};
@@ -2510,12 +2546,14 @@ typedef struct dlpi_s3_signing {
     dlpi_s3_key_cache *keys;
 } dlpi_s3_signing;
 
+DLPI_COLD
 static int dlpi_s3_span_order(dlpi_s3_span a, dlpi_s3_span b) {
     int order = memcmp(a.at, b.at, a.n < b.n ? a.n : b.n);
     return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
 }
 
 /* Take "a=b&c&d=" apart. Returns the number of parameters, or -1: more than max. */
+DLPI_COLD
 static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max) {
     int n = 0;
     if (!query || *query == '\0') return 0;
@@ -2532,6 +2570,7 @@ static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max
 }
 
 /* Sort by name, then value: few, and mostly in order. */
+DLPI_COLD
 static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     for (size_t i = 1; i < n; i++) {
         dlpi_s3_param moved = p[i];
@@ -2547,6 +2586,7 @@ static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
 }
 
 /* A header's value: without spaces around it, and runs of them made one. */
+DLPI_COLD
 static void dlpi_s3_sha_value(dlpi_s3_sha *s, const char *v) {
     size_t n;
     v += strspn(v, " ");
@@ -2560,6 +2600,7 @@ static void dlpi_s3_sha_value(dlpi_s3_sha *s, const char *v) {
     }
 }
 
+DLPI_COLD
 static void dlpi_s3_sha_names(dlpi_s3_sha *s, const dlpi_s3_signing *g) {
     for (size_t i = 0; i < g->n_headers; i++) {
         if (i > 0) dlpi_s3_sha_add(s, ";", 1);
@@ -2567,6 +2608,7 @@ static void dlpi_s3_sha_names(dlpi_s3_sha *s, const dlpi_s3_signing *g) {
     }
 }
 
+DLPI_COLD
 static void dlpi_s3_canonical(const dlpi_s3_signing *g, uint8_t out[32]) {
     dlpi_s3_sha s;
     dlpi_s3_sha_begin(&s);
@@ -2597,6 +2639,7 @@ static void dlpi_s3_canonical(const dlpi_s3_signing *g, uint8_t out[32]) {
 }
 
 /* Derive the signing key of a day, region and service. */
+DLPI_COLD
 static void dlpi_s3_key_make(dlpi_s3_key_cache *c) {
     char first[4 + sizeof c->secret];
     uint8_t key[32];
@@ -2611,6 +2654,7 @@ static void dlpi_s3_key_make(dlpi_s3_key_cache *c) {
 }
 
 /* Get the signing key, from the cache if it was made of the same. */
+DLPI_COLD
 static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     dlpi_s3_key_cache own, *c = g->keys;
     if (!c) {
@@ -2631,6 +2675,7 @@ static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
 }
 
 /* Sign: 64 hex digits and a terminator. */
+DLPI_COLD
 static void dlpi_s3_sign(const dlpi_s3_signing *g, char out[65]) {
     uint8_t hash[32];
     char hex[65];
@@ -2657,15 +2702,18 @@ static void dlpi_s3_sign(const dlpi_s3_signing *g, char out[65]) {
 
 /* ---- Heads. */
 
+DLPI_COLD
 static void dlpi_s3_out_adds(dlpi_s3_out *o, const char *text) {
     dlpi_s3_out_add(o, text, strlen(text));
 }
 
+DLPI_COLD
 static void dlpi_s3_out_escaped(dlpi_s3_out *o, const char *text) {
     size_t n = strlen(text), room = o->n < o->size ? o->size - o->n : 0;
     o->n += dlpi_s3_uri_encode(room > 0 ? o->to + o->n : NULL, room, text, n, false);
 }
 
+DLPI_COLD
 static void dlpi_s3_out_header(dlpi_s3_out *o, const char *name, const char *value) {
     dlpi_s3_out_adds(o, name);
     dlpi_s3_out_add(o, ": ", 2);
@@ -2682,18 +2730,21 @@ typedef struct dlpi_s3_head_parts {
     char iso[17], payload[65], credential[352], names[128], expires[16];
 } dlpi_s3_head_parts;
 
+DLPI_COLD
 static void dlpi_s3_head_header(dlpi_s3_head_parts *p, const char *name, const char *value) {
     if (!value) return;
     p->headers[p->n_headers].name = name;
     p->headers[p->n_headers++].value = value;
 }
 
+DLPI_COLD
 static void dlpi_s3_head_param(dlpi_s3_head_parts *p, const char *name, const char *value) {
     dlpi_s3_param *q = &p->params[p->n_params++];
     q->name = (dlpi_s3_span){name, strlen(name)};
     q->value = (dlpi_s3_span){value, strlen(value)};
 }
 
+DLPI_COLD
 static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
     uint8_t hash[32];
     if (h->presign || (h->unsigned_payload && h->has_body)) {
@@ -2707,6 +2758,7 @@ static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
 }
 
 /* "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request" */
+DLPI_COLD
 static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     const char *service = h->service ? h->service : "s3";
     int n = snprintf(p->credential, sizeof p->credential, "%s/%.8s/%s/%s/aws4_request",
@@ -2716,6 +2768,7 @@ static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p
            strlen(service) < sizeof h->keys->service;
 }
 
+DLPI_COLD
 static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char out[65]) {
     dlpi_s3_signing g = {0};
     g.method = h->method, g.path = h->path, g.payload = p->payload;
@@ -2727,6 +2780,7 @@ static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char
 }
 
 /* Headers that are signed: those for the service, and what changes the answer. In order. */
+DLPI_COLD
 static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out names = {p->names, sizeof p->names, 0};
     dlpi_s3_head_header(p, "host", h->host);
@@ -2747,6 +2801,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
 }
 
 /* "GET /path?query", with what presigning adds to the query but the signature. */
+DLPI_COLD
 static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi_s3_out *o) {
     size_t before = p->n_params;
     const char *mark = "?";
@@ -2782,6 +2837,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
 }
 
 /* No header may hold what ends it. */
+DLPI_COLD
 static bool dlpi_s3_head_ok(const char *value) {
     if (!value) return true;
     for (; *value; value++)
@@ -2790,6 +2846,7 @@ static bool dlpi_s3_head_ok(const char *value) {
 }
 
 /* Nor may a line hold more spaces than its own. */
+DLPI_COLD
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
     for (; *escaped; escaped++)
@@ -2798,6 +2855,7 @@ static bool dlpi_s3_head_line_ok(const char *escaped) {
 }
 
 /* Headers after the line: host, signed ones, those of the body and connection. */
+DLPI_COLD
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
     char length[24];
@@ -2833,6 +2891,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
 /* Write a request's head, signed, up to its empty line (no terminator after it is promised).
    Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
    cannot hold. */
+DLPI_COLD
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     dlpi_s3_head_parts p;
     dlpi_s3_out o = {to, size, 0};
@@ -2867,6 +2926,7 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
 
 /* Whether a bucket's name can be the first label of a host's name; with TLS no dots, which
    certificates do not cover. */
+DLPI_COLD
 static bool dlpi_s3_bucket_fits(const char *bucket, bool tls) {
     size_t n = strlen(bucket);
     if (n < 3 || n > 63) return false;
@@ -2880,6 +2940,7 @@ static bool dlpi_s3_bucket_fits(const char *bucket, bool tls) {
     return strspn(bucket, "0123456789.") < n || !strchr(bucket, '.');
 }
 
+DLPI_COLD
 static bool dlpi_s3_region_ok(const char *region) {
     size_t n = strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-");
     return n > 0 && n < 64 && region[n] == '\0';
@@ -2887,6 +2948,7 @@ static bool dlpi_s3_region_ok(const char *region) {
 
 /* What is named by a bucket's name that is none, in words; NULL: it may be one. At AWS other hosts
    serve what these endings stand for; elsewhere they are names like any other. */
+DLPI_COLD
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
         {"--x-s3", "a directory bucket (S3 Express), which is not supported"},
@@ -2910,6 +2972,7 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
    "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
    DLP_ERR_ARG: no bucket, one that cannot be in a host's name but shall, a region that is no name,
    too long. */
+DLPI_COLD
 static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int style,
                          const char *bucket, const char *key, char *host, size_t host_size,
                          char *path, size_t path_size) {
@@ -2940,6 +3003,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
 }
 
 /* Get the name to look up and the port out of a host of dlpi_s3_place's. */
+DLPI_COLD
 static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uint16_t *port) {
     *port = tls ? 443 : 80;
     return dlpi_s3_authority(host, strlen(host), name, port) ? DLP_ERR_ARG : DLP_OK;
@@ -4385,10 +4449,13 @@ typedef struct dlpi_s3_patience {
     dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
 } dlpi_s3_patience;
 
+DLPI_COLD
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
+DLPI_COLD
 static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+DLPI_COLD
 static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
     by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
     by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
@@ -4406,6 +4473,7 @@ static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc 
 
 /* The time after which a request without any progress ends, and the field that says so. d: all
    numbers resolved. */
+DLPI_COLD
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
     bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
     *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
@@ -4413,6 +4481,7 @@ static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
 }
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+DLPI_COLD
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {
     memset(p, 0, sizeof *p);
@@ -4474,6 +4543,7 @@ typedef struct dlpi_s3_tries {
 
 /* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
    behavior"; SlowDownRead and -Write are MinIO's. */
+DLPI_COLD
 static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
     return status == 503 || status == 429 ||
            dlpi_s3_listed(" SlowDown SlowDownRead SlowDownWrite Throttling ThrottlingException"
@@ -4499,6 +4569,7 @@ enum { /* facts about trouble */
        DLPI_S3_IF_CROWD = 1024   /* it is throttled */
 };
 
+DLPI_COLD
 static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
     int e = t->errnum;
     unsigned facts = e == EAGAIN ? 0u : DLPI_S3_IF_NO_NAME;
@@ -4588,6 +4659,7 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
     DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
 };
 
+DLPI_COLD
 static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
     char status[16];
     if (rule->what == DLPI_S3_T_FAILURE ? t->what == DLPI_S3_T_ANSWER : t->what != rule->what)
@@ -4600,6 +4672,7 @@ static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t
 
 /* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
    whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+DLPI_COLD
 static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     unsigned facts = dlpi_s3_facts(t);
     for (const dlpi_s3_rule *rule = dlpi_s3_rules;; rule++) { /* the last one fits all */
@@ -4615,6 +4688,7 @@ static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 /* ---- retries ---- */
 
 /* A time of backoff * 2^n, n from 1, or down to half of that. */
+DLPI_COLD
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     uint64_t most = p->backoff_ns;
     while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
@@ -4623,6 +4697,7 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
 }
 
 /* Whether a retry may be had at the usual pause. */
+DLPI_COLD
 static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
         return true;
@@ -4633,6 +4708,7 @@ static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
 /* Take one more attempt; attempts: those that failed one after the other, 1 or more;
    retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
    there is none left; *why then says so. */
+DLPI_COLD
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
     if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
@@ -4654,6 +4730,7 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
 /* For how long it has been away by now. */
+DLPI_COLD
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     return since && now_ns > since ? now_ns - since : 0;
@@ -4663,6 +4740,7 @@ enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
 
 /* A request that has waited since a time has failed, and is to be tried again. Returns what the log
    is to be told: this failure, that the server is away, or nothing. */
+DLPI_COLD
 static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
     uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
@@ -4676,6 +4754,7 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 }
 
 /* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+DLPI_COLD
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
@@ -4688,18 +4767,22 @@ static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
 
 /* ---- throttling ---- */
 
+DLPI_COLD
 static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
     return now_ns < p->throttled_until_ns;
 }
 
+DLPI_COLD
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
 /* The share of throttled answers above which there are too many. */
+DLPI_COLD
 static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
     return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
 }
 
 /* Enough answers have come after a cut: has it helped? If not, undo it. */
+DLPI_COLD
 static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
     double helped = all - (all - s) / fewer; /* what the share is then */
@@ -4713,6 +4796,7 @@ static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
 }
 
 /* An answer came: how long after the last one? */
+DLPI_COLD
 static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
     p->answered_ns = now_ns;
@@ -4721,6 +4805,7 @@ static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     p->gap_ns -= p->gap_ns / 64;
 }
 
+DLPI_COLD
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
@@ -4737,6 +4822,7 @@ static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
 }
 
 /* A good answer came: let there be more in flight. */
+DLPI_COLD
 static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
     p->risen_ns = now_ns;
@@ -4749,6 +4835,7 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
 }
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+DLPI_COLD
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
     dlpi_s3_gap(p, now_ns);
     p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
@@ -4764,15 +4851,18 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
 }
 
 /* Requests that may be on the wire, hedges not counted. */
+DLPI_COLD
 static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
 
 /* ---- hedges ---- */
 
+DLPI_COLD
 static unsigned dlpi_s3_class(uint64_t bytes) {
     if (bytes == 0 || bytes > 4u << 20) return 3;
     return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
 }
 
+DLPI_COLD
 static unsigned dlpi_s3_bucket(uint64_t ns) {
     uint64_t us = ns / 1000;
     unsigned shift;
@@ -4783,28 +4873,33 @@ static unsigned dlpi_s3_bucket(uint64_t ns) {
 }
 
 /* The least time that is too long for a bucket, in nanoseconds. */
+DLPI_COLD
 static uint64_t dlpi_s3_bucket_end(unsigned i) {
     if (i < 8) return (i + 1) * 1000ull;
     return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
 }
 
+DLPI_COLD
 static void dlpi_s3_halve(dlpi_s3_times *t) {
     if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
     t->total = 0;
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
 
+DLPI_COLD
 static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     t->bucket[dlpi_s3_bucket(ns)]++;
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
 }
 
 /* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+DLPI_COLD
 static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
     dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
 /* The time that percent of the samples do not exceed; there is at least one. */
+DLPI_COLD
 static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     uint32_t want = (t->total * percent + 99) / 100, sum = 0;
     unsigned i = 0;
@@ -4816,6 +4911,7 @@ static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
 }
 
 /* A request that is no hedge went out. */
+DLPI_COLD
 static void dlpi_s3_sent(dlpi_s3_patience *p) {
     p->hedges += (uint64_t)p->hedge_percent;
     if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
@@ -4823,6 +4919,7 @@ static void dlpi_s3_sent(dlpi_s3_patience *p) {
 
 /* How long a request for so many bytes should wait for its first byte before it is hedged. It
    changes as answers come. UINT64_MAX: for ever. */
+DLPI_COLD
 static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
     const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
     uint64_t ns;
@@ -4835,6 +4932,7 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
 }
 
 /* Take one from the budget. */
+DLPI_COLD
 static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
     p->hedges -= 100;
@@ -4842,6 +4940,7 @@ static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
 }
 
 /* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+DLPI_COLD
 static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
     dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
     if (won) {
@@ -4863,17 +4962,20 @@ typedef struct dlpi_s3_body_pace {
     unsigned moves;   /* how often the range has gone on over another one */
 } dlpi_s3_body_pace;
 
+DLPI_COLD
 static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
     return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
 }
 
 /* Record how fast a body, or a stretch of it, has come. */
+DLPI_COLD
 static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
     double ns = dlpi_s3_pace_ns(b);
     dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
 }
 
 /* True if the body should go on over another connection. */
+DLPI_COLD
 static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
     const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
     uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
@@ -4985,6 +5087,7 @@ typedef struct dlpi_s3_wait {
     const uint32_t *stop;
 } dlpi_s3_wait;
 
+DLPI_COLD
 static const char *dlpi_s3_source_name(int source) {
     static const char *const names[] = {"anonymous", "given by the program", "environment",
                                         "profile",   "credential_process",   "web identity",
@@ -4993,27 +5096,32 @@ static const char *dlpi_s3_source_name(int source) {
 }
 
 /* Where the credentials come from in the end, for messages. */
+DLPI_COLD
 static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
     return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
 }
 
 /* True if there are no newer credentials to fetch. */
+DLPI_COLD
 static bool dlpi_s3_config_fixed(const dlpi_s3_config *c) {
     return !c->n_roles && c->source <= DLPI_S3_ENVIRONMENT;
 }
 
+DLPI_COLD
 static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
 /* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
    the user who started it (setuid), and wrote that: secure_getenv. */
+DLPI_COLD
 static const char *dlpi_s3_env(const char *name) {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
 /* Credentials go into request heads: nothing but printable ASCII, and something of it. */
+DLPI_COLD
 static bool dlpi_s3_is_graphic(const char *s) {
     const char *at = s;
     while (*at > ' ' && *at < 127) at++;
@@ -5021,12 +5129,14 @@ static bool dlpi_s3_is_graphic(const char *s) {
 }
 
 /* Not inline: gcc 12 with sanitizers would take the struct for its first member, and warn. */
+DLPI_COLD
 __attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
     dlpi_s3_wipe(who, sizeof *who);
 }
 
 /* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
    DLP_OK or code. */
+DLPI_COLD
 static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
                            const char *token, const char *from, int code, dlp_s3_error *err) {
     const char *wrong = NULL;
@@ -5048,6 +5158,7 @@ static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const c
 
 /* ---- memory and files that may hold secrets ---- */
 
+DLPI_COLD
 static void *dlpi_s3_private_map(size_t bytes) {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
@@ -5056,6 +5167,7 @@ static void *dlpi_s3_private_map(size_t bytes) {
 }
 
 /* used: bytes from the front that may have been written. */
+DLPI_COLD
 static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
     if (!at) return;
     dlpi_s3_wipe(at, used);
@@ -5064,6 +5176,7 @@ static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
 
 /* Read a file whole, and terminate it. Returns 0 or an errno: EFBIG for more than size - 1 bytes,
    EILSEQ for one that is not text. */
+DLPI_COLD
 static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n) {
     int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC)), e = 0;
     size_t have = 0;
@@ -5095,12 +5208,14 @@ static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n)
    are kept as the header that proxies want (Basic), and no message has them. */
 
 /* The bytes of an address. Returns how many, 0: it is none. */
+DLPI_COLD
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
     if (inet_pton(AF_INET, text, bytes) == 1) return 4;
     return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
 }
 
 /* Whether a host is an address of a net, "10.0.0.0/8". */
+DLPI_COLD
 static bool dlpi_s3_net_has(const char *net, const char *host) {
     const char *slash = strchr(net, '/');
     uint8_t a[16], b[16];
@@ -5117,6 +5232,7 @@ static bool dlpi_s3_net_has(const char *net, const char *host) {
 }
 
 /* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+DLPI_COLD
 static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     char host[256];
     uint16_t port = e->port;
@@ -5131,6 +5247,7 @@ static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     return e->host[n - m - 1] == '.' && strcmp(e->host + n - m, host) == 0;
 }
 
+DLPI_COLD
 static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
     char word[300];
     while (list && *list) {
@@ -5144,18 +5261,21 @@ static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
     return false;
 }
 
+DLPI_COLD
 static bool dlpi_s3_is_loopback(const char *host) {
     return strcmp(host, "localhost") == 0 || dlpi_s3_net_has("127.0.0.0/8", host) ||
            dlpi_s3_net_has("::1/128", host);
 }
 
 /* A variable, in small letters or in capitals; NULL: neither is set. */
+DLPI_COLD
 static const char *dlpi_s3_setting(const char *small, const char *capitals) {
     const char *value = secure_getenv(small);
     return value ? value : secure_getenv(capitals);
 }
 
 /* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+DLPI_COLD
 static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     const char *const names[] = {tls ? "https_proxy" : "http_proxy",
                                  tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
@@ -5166,6 +5286,7 @@ static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
 
 /* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
    might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+DLPI_COLD
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *name, *value = dlpi_s3_proxy_named(e->tls != 0, &name);
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
@@ -5176,6 +5297,7 @@ static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
                              name, e->host);
 }
 
+DLPI_COLD
 static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < n; i += 3) {
@@ -5188,6 +5310,7 @@ static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
 }
 
 /* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
     char text[512];
     const char *colon = memchr(at, ':', n);
@@ -5209,6 +5332,7 @@ static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n
 }
 
 /* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+DLPI_COLD
 static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
     const char *wrong;
@@ -5227,6 +5351,7 @@ static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
 }
 
 /* Whether connections to a host go by the proxies of the environment. */
+DLPI_COLD
 static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
     dlpi_s3_endpoint e = {.port = port};
     dlpi_s3_copy(e.host, sizeof e.host, host);
@@ -5234,6 +5359,7 @@ static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint
 }
 
 /* The proxy of a host; NULL: there is none. */
+DLPI_COLD
 static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
                                              uint16_t port, bool tls) {
     const dlpi_s3_proxy *p = &c->proxy[tls];
@@ -5242,6 +5368,7 @@ static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char
 
 /* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
    Only a proxy that the endpoint needs must be in order. */
+DLPI_COLD
 static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
                                 dlp_s3_error *err) {
     const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
@@ -5283,10 +5410,12 @@ typedef struct dlpi_s3_ini {
     bool cut; /* what was found is too long for out */
 } dlpi_s3_ini;
 
+DLPI_COLD
 static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
 }
 
+DLPI_COLD
 static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n) {
     size_t k = q->kind ? strlen(q->kind) : 0;
     if (k && n > k && memcmp(s, q->kind, k) == 0 && dlpi_s3_is_blank(s[k])) {
@@ -5302,6 +5431,7 @@ static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n
 }
 
 /* "[name]", perhaps a comment. */
+DLPI_COLD
 static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *end = memchr(s, ']', n), *inner = s + 1, *rest;
     size_t n_inner, n_rest;
@@ -5319,6 +5449,7 @@ static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
+DLPI_COLD
 static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
     q->found = true;
     q->cut = n >= q->size;
@@ -5328,6 +5459,7 @@ static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
 }
 
 /* Split "name = value". Returns false: there is no name, or no '='. */
+DLPI_COLD
 static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const char **value,
                               size_t *n_value) {
     const char *equals = memchr(s, '=', n);
@@ -5341,6 +5473,7 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
 }
 
 /* "name = value", perhaps a comment after blanks. */
+DLPI_COLD
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
     size_t n_name, n_value;
@@ -5356,6 +5489,7 @@ static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
 }
 
 /* An indented line, trimmed. */
+DLPI_COLD
 static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
     size_t n_name, n_value, have;
@@ -5372,6 +5506,7 @@ static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
+DLPI_COLD
 static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
     bool indented = n && dlpi_s3_is_blank(*s);
     if (n && s[n - 1] == '\r') n--;
@@ -5382,6 +5517,7 @@ static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
 }
 
 /* Ask. Returns 0 (see found, cut), or the number of the line that makes no sense. */
+DLPI_COLD
 static int dlpi_s3_ini_ask(dlpi_s3_ini *q, const char *text, size_t n) {
     const char *at = text, *end = text + n, *stop;
     if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) at += 3;
@@ -5406,12 +5542,14 @@ typedef struct dlpi_s3_profiles {
     bool strict_default;
 } dlpi_s3_profiles;
 
+DLPI_COLD
 static void dlpi_s3_profiles_close(dlpi_s3_profiles *p) {
     for (int i = 0; i < 2; i++) dlpi_s3_private_unmap(p->text[i], DLPI_S3_FILE_MAX, p->n[i]);
     memset(p, 0, sizeof *p);
 }
 
 /* Ask file i. kind: "profile" or "services". Returns 1: found, 0: not, or an error. */
+DLPI_COLD
 static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *kind,
                                 const char *section, const char *name, const char *sub, char *out,
                                 size_t size, dlp_s3_error *err) {
@@ -5441,6 +5579,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
 
 /* Find a setting of the profile, or one nested below it, the credentials file's first. Returns the
    number of the file, from 1: there, and not empty; 0: not; or an error. */
+DLPI_COLD
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
@@ -5452,6 +5591,7 @@ static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, co
 }
 
 /* Get a setting of the profile. Returns 1, 0, or an error. */
+DLPI_COLD
 static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
                                 dlp_s3_error *err) {
     int file = dlpi_s3_profiles_find(p, name, NULL, out, size, err);
@@ -5459,6 +5599,7 @@ static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, cha
 }
 
 /* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
+DLPI_COLD
 static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     int there[2];
     p->strict_default = true;
@@ -5474,6 +5615,7 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
 
 /* Read them. A file that is not there is empty, and so is one in the home directory that may not be
    read: programs run under other users' homes. */
+DLPI_COLD
 static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     memset(p, 0, sizeof *p);
@@ -5500,10 +5642,12 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
 
 /* ---- what is found when a client is opened ---- */
 
+DLPI_COLD
 static bool dlpi_s3_is_true(const char *value) { return value && strcasecmp(value, "true") == 0; }
 
 /* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
    */
+DLPI_COLD
 static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                char *out, size_t size, dlp_s3_error *err) {
     const char *value = variable ? dlpi_s3_env(variable) : NULL;
@@ -5513,6 +5657,7 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
 }
 
 /* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
+DLPI_COLD
 static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     static const char *const standard[2] = {"~/.aws/config", "~/.aws/credentials"};
@@ -5531,6 +5676,7 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     const char *name = d->profile && *d->profile ? d->profile : NULL;
     const char *one = dlpi_s3_env("AWS_PROFILE"), *other = dlpi_s3_env("AWS_DEFAULT_PROFILE");
@@ -5549,6 +5695,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
 }
 
 /* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
+DLPI_COLD
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
     size_t n = strlen(region);
@@ -5561,6 +5708,7 @@ static bool dlpi_s3_region_beyond(const char *region) {
 
 /* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
    capitals. The endpoint is known. */
+DLPI_COLD
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                  dlp_s3_error *err) {
     const char *region = d->region && *d->region ? d->region : NULL, *from = "region";
@@ -5585,6 +5733,7 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
 }
 
 /* Whether endpoints in environment and profile say nothing. */
+DLPI_COLD
 static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char said[8] = "";
     int code = dlpi_s3_config_find(p, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
@@ -5594,6 +5743,7 @@ static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) 
 
 /* Find a service's endpoint: its own variable, the variable for all, its place in the profile's
    services section, the profile's for all. Returns 1, 0, or an error. */
+DLPI_COLD
 static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, const char *service,
                               char *out, size_t size, dlp_s3_error *err) {
     const char *url = dlpi_s3_env(variable);
@@ -5618,6 +5768,7 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     return code ? code : dlpi_s3_profiles_get(p, "endpoint_url", out, size, err);
 }
 
+DLPI_COLD
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
     int code;
@@ -5640,6 +5791,7 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
 }
 
 /* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+DLPI_COLD
 static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
     char said[3][16] = {"", "", ""};
@@ -5664,6 +5816,7 @@ static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const d
 
 /* ---- credentials ---- */
 
+DLPI_COLD
 static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     c->source = DLPI_S3_GIVEN;
     return dlpi_s3_who_set(&c->given, d->access_key, d->secret_key, d->session_token,
@@ -5672,6 +5825,7 @@ static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_
 
 /* From here on: each returns 1: this is the source; 0: it is not; or an error: it was meant to be,
    and is not whole. */
+DLPI_COLD
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
     const char *secret = dlpi_s3_env("AWS_SECRET_ACCESS_KEY");
@@ -5684,6 +5838,7 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
 }
 
 /* Find the URL of STS. */
+DLPI_COLD
 static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
                               size_t size, dlp_s3_error *err) {
     dlpi_s3_endpoint sts;
@@ -5700,6 +5855,7 @@ static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p
 }
 
 /* Find the name of a session, or make one. */
+DLPI_COLD
 static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
                                   size_t size, dlp_s3_error *err) {
     int code = dlpi_s3_config_find(p, variable, "role_session_name", out, size, err);
@@ -5708,6 +5864,7 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
 }
 
 /* The token file is known; variables: whether they count. */
+DLPI_COLD
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
@@ -5727,6 +5884,7 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
 }
 
 /* Settings that ask for what this library does not do. */
+DLPI_COLD
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
     char said[1024];
@@ -5744,6 +5902,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
 }
 
 /* Keys in the files. Returns 1, 0, or an error. */
+DLPI_COLD
 static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials *who,
                                  dlp_s3_error *err) {
     char access[sizeof who->access] = "", secret[sizeof who->secret] = "", from[200];
@@ -5764,6 +5923,7 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     return last < 0 ? last : code || more;
 }
 
+DLPI_COLD
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *relative = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *full = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
@@ -5787,6 +5947,7 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
 }
 
 /* A whole number, 1..most. */
+DLPI_COLD
 static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                  int most, int otherwise, int *out, dlp_s3_error *err) {
     char said[16] = "", *end;
@@ -5802,6 +5963,7 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     return 1;
 }
 
+DLPI_COLD
 static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char mode[16] = "";
     int code, seconds;
@@ -5828,6 +5990,7 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
     return 1;
 }
 
+DLPI_COLD
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                              "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
@@ -5837,6 +6000,7 @@ static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
 /* ---- roles ---- */
 
 /* Say that a chain of roles is refused, with the profiles that it leads through. */
+DLPI_COLD
 static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
                               dlp_s3_error *err) {
     char names[160] = "";
@@ -5847,6 +6011,7 @@ static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const c
                              what);
 }
 
+DLPI_COLD
 static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *what,
                               dlp_s3_error *err) {
     return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
@@ -5854,6 +6019,7 @@ static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *w
 
 /* Read what the profile says of its role. from: the profile, or credential_source, that it is
    assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+DLPI_COLD
 static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
                              dlp_s3_error *err) {
     char source[32] = "", mfa[256];
@@ -5886,6 +6052,7 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
 }
 
 /* What a credential_source stands for. */
+DLPI_COLD
 static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
                                dlp_s3_error *err) {
     char what[100];
@@ -5906,6 +6073,7 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
 }
 
 /* Keys, or a process, of the profile. */
+DLPI_COLD
 static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     int code = dlpi_s3_profiles_keys(p, &c->given, err);
     dlpi_s3_copy(c->base, sizeof c->base, p->profile);
@@ -5915,6 +6083,7 @@ static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp
 }
 
 /* Go from the role to the profile that it is assumed with. */
+DLPI_COLD
 static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
                              dlp_s3_error *err) {
     const dlpi_s3_role *last = &c->roles[c->n_roles - 1];
@@ -5932,6 +6101,7 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
 }
 
 /* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+DLPI_COLD
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
     char from[sizeof c->base];
     dlpi_s3_role more = {0};
@@ -5979,6 +6149,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
 };
 
 /* Refuse what is set of a row of that table. */
+DLPI_COLD
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
@@ -6000,6 +6171,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
 }
 
 /* How objects are addressed, how often they are asked for, and what is refused. */
+DLPI_COLD
 static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const styles[] = {"auto", "path", "virtual"}; /* DLP_S3_STYLE_* */
     char said[64] = "";
@@ -6028,6 +6200,7 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
 }
 
 /* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
+DLPI_COLD
 static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has_profile,
                                  dlp_s3_error *err) {
     const char *token = dlpi_s3_env("AWS_WEB_IDENTITY_TOKEN_FILE");
@@ -6055,6 +6228,7 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
 
 /* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
    Reads environment and files, and waits for nothing else. */
+DLPI_COLD
 static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     dlpi_s3_profiles p;
     bool given = d->access_key || d->secret_key || d->session_token;
@@ -6099,16 +6273,19 @@ typedef struct dlpi_s3_scratch {
     dlpi_s3_conn conn;
 } dlpi_s3_scratch;
 
+DLPI_COLD
 static uint64_t dlpi_s3_in_ms(int64_t ms) { /* of the monotonic clock */
     return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u;
 }
 
+DLPI_COLD
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
 }
 
 /* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
    turns, since a stop wakes nobody there. Returns false: nothing came. */
+DLPI_COLD
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
     uint64_t end = dlpi_s3_in_ms(most_ms);
     while (!dlpi_s3_wait_over(w)) {
@@ -6140,6 +6317,7 @@ typedef struct dlpi_s3_ask {
 
 /* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
    containers. */
+DLPI_COLD
 static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
     uint32_t v4;
@@ -6151,6 +6329,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
 }
 
 /* Split the URL, and write the request. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
     dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};
@@ -6178,6 +6357,7 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
 
 /* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
    see s->conn.why. */
+DLPI_COLD
 static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
     const char *body;
     size_t used, n_body;
@@ -6200,6 +6380,7 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
 }
 
 /* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+DLPI_COLD
 static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
     int64_t n = dlpi_s3_conn_step(&s->conn);
@@ -6223,6 +6404,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
 }
 
 /* Ask one address. */
+DLPI_COLD
 static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
     int64_t n = dlpi_s3_conn_open(&s->conn, address, tls, host);
@@ -6241,6 +6423,7 @@ static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_add
 }
 
 /* Ask once. The answer is in s->answer, and ends there with a zero byte. */
+DLPI_COLD
 static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const dlpi_s3_wait *w) {
     dlpi_s3_endpoint where;
@@ -6265,6 +6448,7 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
 
 /* Ask, again after a while where the table of what is sent again says so. Returns true if the
    answer is 200; else s->word is an error code out of it, or "". */
+DLPI_COLD
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
@@ -6297,11 +6481,13 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     return false;
 }
 
+DLPI_COLD
 static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
 /* An answer that does not help; s->word: an error code out of it, or "". */
+DLPI_COLD
 static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
@@ -6318,6 +6504,7 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 
 /* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
    0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
+DLPI_COLD
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
     const char *date = s->expires;
@@ -6339,6 +6526,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
+DLPI_COLD
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
     int code;
@@ -6354,6 +6542,7 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
+DLPI_COLD
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                               dlp_s3_error *err) {
     dlpi_s3_profiles p;
@@ -6370,6 +6559,7 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
 
 /* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
    shell is done, and no shell is run. Returns their number, or -1: a quote is open, or too many. */
+DLPI_COLD
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
     const char *at = command;
@@ -6396,6 +6586,7 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
 }
 
 /* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
+DLPI_COLD
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
     DIR *dir = self >= 0 ? fdopendir(self) : NULL;
@@ -6411,6 +6602,7 @@ static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
 
 /* Start it: in a group of its own, with default signals, nothing to read, and its output in a pipe.
    Returns 0 or an errno. */
+DLPI_COLD
 static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -6446,6 +6638,7 @@ no_actions:
 }
 
 /* Read what it says. Returns NULL, or why not. */
+DLPI_COLD
 static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
     s->n = 0;
     for (;;) {
@@ -6463,6 +6656,7 @@ static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s
 
 /* End it with all that it started. As long as it is a child that nobody has waited for, dead or
    not, its number, and so its group's, is nobody else's. */
+DLPI_COLD
 static void dlpi_s3_process_kill(pid_t pid) {
     siginfo_t info;
     memset(&info, 0, sizeof info);
@@ -6471,6 +6665,7 @@ static void dlpi_s3_process_kill(pid_t pid) {
 
 /* Await its end, and bring that about where it does not come in time. The status may be lost to a
    waitpid of the program's, or to SIGCHLD ignored: then what it said must do. */
+DLPI_COLD
 static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     int status = 0;
     for (;;) {
@@ -6484,6 +6679,7 @@ static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     }
 }
 
+DLPI_COLD
 static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
@@ -6521,12 +6717,14 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
 }
 
 /* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+DLPI_COLD
 static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
     if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
     return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
 }
 
 /* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
+DLPI_COLD
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
     int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
@@ -6540,6 +6738,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
 }
 
 /* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+DLPI_COLD
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
     dlpi_s3_out o = {s->body, sizeof s->body, 0};
@@ -6557,6 +6756,7 @@ static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char 
 }
 
 /* Ask STS for credentials by the form in s->body. */
+DLPI_COLD
 static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
                              const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
                              dlp_s3_error *err) {
@@ -6587,6 +6787,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
 }
 
 /* It is asked without a signature, the token is the proof. */
+DLPI_COLD
 static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                              const uint32_t *stop, dlp_s3_error *err) {
     static const char action[] = "AssumeRoleWithWebIdentity";
@@ -6601,6 +6802,7 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
 }
 
 /* Assume a role with who, and have who be it. */
+DLPI_COLD
 static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
                               dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
     static const char action[] = "AssumeRole";
@@ -6621,6 +6823,7 @@ static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const
     return code;
 }
 
+DLPI_COLD
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                    dlpi_s3_credentials *who, const uint32_t *stop,
                                    dlp_s3_error *err) {
@@ -6638,6 +6841,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
 
 /* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
    version 1, which any process that can be talked into a GET gives away. */
+DLPI_COLD
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
@@ -6673,6 +6877,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
 }
 
 /* Fetch from the source. s: zeroed. */
+DLPI_COLD
 static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                               const uint32_t *stop, dlp_s3_error *err) {
     s->from = dlpi_s3_source_name(c->source);
@@ -6687,6 +6892,7 @@ static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_
 }
 
 /* Fetch, and assume the roles, each with the credentials of the one before it. */
+DLPI_COLD
 static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                          const uint32_t *stop, dlp_s3_error *err) {
     int code = dlpi_s3_fetch_base(c, s, who, stop, err);
@@ -6697,6 +6903,7 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
 
 /* ---- the credential cache ---- */
 
+DLPI_COLD
 static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     pthread_mutexattr_t a;
     int e = pthread_mutexattr_init(&a);
@@ -6709,15 +6916,18 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
 }
 
 /* What a dead holder left is always whole: see above. */
+DLPI_COLD
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
 }
 
+DLPI_COLD
 static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
     return dlpi_s3_mutex_taken(m, pthread_mutex_lock(m));
 }
 
 /* Lock, unless it takes two minutes or a stop comes. Returns 0 or an errno. */
+DLPI_COLD
 static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     dlpi_s3_wait w = {dlpi_s3_in_ms(120000), stop};
     for (;;) {
@@ -6732,6 +6942,7 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
 }
 
 /* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
+DLPI_COLD
 static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
     v->random = dlpi_s3_now_ns() | 1;
@@ -6739,6 +6950,7 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
 }
 
 /* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
+DLPI_COLD
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
@@ -6747,6 +6959,7 @@ static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s)
 /* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
    is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
    be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
+DLPI_COLD
 static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
     int64_t refresh_s;
@@ -6765,6 +6978,7 @@ static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_
 
 /* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
    not in the first half of a short life. */
+DLPI_COLD
 static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t expires_s) {
     int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
     int64_t half = (expires_s - now_s) / 2;
@@ -6772,6 +6986,7 @@ static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t 
 }
 
 /* Make who the current one. The caller holds "fetching". */
+DLPI_COLD
 static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_credentials *who,
                                       int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version) + 1;
@@ -6787,6 +7002,7 @@ static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_crede
     return 0;
 }
 
+DLPI_COLD
 static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
     int64_t expires_s = v->slot[version % 2].expires_s;
@@ -6794,6 +7010,7 @@ static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s)
 }
 
 /* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
+DLPI_COLD
 static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
                                     bool force, dlp_s3_error *err) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
@@ -6812,6 +7029,7 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
 
 /* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
    within 6 s if there is nothing valid to go on with. */
+DLPI_COLD
 static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                       const dlp_s3_error *why) {
     bool valid = dlpi_s3_cred_cache_valid(v, c->clock());
@@ -6829,6 +7047,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
 }
 
 /* Fetch and publish ("fetching" is held). */
+DLPI_COLD
 static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
                                     const uint32_t *stop, dlp_s3_error *err) {
     struct both {
@@ -6853,6 +7072,7 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     return code;
 }
 
+DLPI_COLD
 static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     char line[160], date[17] = "";
@@ -6868,6 +7088,7 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
    or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
    old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
    and the network, with time-outs for all but names: not for the thread that does I/O. */
+DLPI_COLD
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,
                                             dlp_s3_error *err) {
@@ -6891,6 +7112,7 @@ static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cre
     return code;
 }
 
+DLPI_COLD
 static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
                                       bool force, dlp_s3_error *err) {
     return dlpi_s3_cred_cache_refresh_until(c, v, seen, force, NULL, err);
@@ -6962,6 +7184,7 @@ typedef struct dlpi_s3_helper {
 
 /* Make one: no thread yet. owner: copied, NULL: names only. Returns NULL: no memory, or no
    descriptor, see errno. */
+DLPI_COLD
 static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
     if (!h) return NULL;
@@ -6981,6 +7204,7 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
 
 /* By its last owner, or in a child: there the thread seems to wait still, and would be waited
    for. */
+DLPI_COLD
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
     while (h->names) {
@@ -6995,12 +7219,14 @@ static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
 }
 
 /* Give up one's share; the lock is held, and let go of. */
+DLPI_COLD
 static void dlpi_s3_helper_leave(dlpi_s3_helper *h) {
     bool last = --h->owners == 0;
     pthread_mutex_unlock(&h->lock);
     if (last) dlpi_s3_helper_destroy(h);
 }
 
+DLPI_COLD
 static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
     uint64_t one = 1;
     if (h->news_fd >= 0 && write(h->news_fd, &one, sizeof one) < 0)
@@ -7009,6 +7235,7 @@ static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
 
 /* ---- its thread ---- */
 
+DLPI_COLD
 static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     uint64_t seen = h->refresh_seen;
     bool force = h->refresh_force;
@@ -7026,6 +7253,7 @@ static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
 }
 
 /* Take new addresses over; what is known of those that were there before stays known. */
+DLPI_COLD
 static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, uint32_t n) {
     uint64_t bad_until_ns[DLPI_S3_ADDRESSES_MAX] = {0};
     uint8_t fails[DLPI_S3_ADDRESSES_MAX] = {0};
@@ -7045,6 +7273,7 @@ static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, ui
 }
 
 /* The name stays where it is meanwhile: only names that nobody asks for make room for others. */
+DLPI_COLD
 static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
     char why[sizeof name->why] = "";
@@ -7064,6 +7293,7 @@ static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_copy(name->why, sizeof name->why, why);
 }
 
+DLPI_COLD
 static void *dlpi_s3_helper_thread(void *arg) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)arg;
     pthread_mutex_lock(&h->lock);
@@ -7086,6 +7316,7 @@ static void *dlpi_s3_helper_thread(void *arg) {
 
 /* Wake the thread, or start it: with all signals blocked, so that handlers run in the user's.
    Returns 0 or errno. The lock is held. */
+DLPI_COLD
 static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
     pthread_attr_t attr;
     sigset_t all, before;
@@ -7108,6 +7339,7 @@ static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
 /* ---- what the io asks of it ---- */
 
 /* Let a refresh end, which was told to: mostly within 50 ms, and it may call the user's log. */
+DLPI_COLD
 static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     struct timespec until;
     int rc = 0;
@@ -7121,6 +7353,7 @@ static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
 /* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
    there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
    up, at most 300 ms. */
+DLPI_COLD
 static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
     bool join;
@@ -7149,12 +7382,14 @@ static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
 /* Before its news is looked at. */
+DLPI_COLD
 static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
     if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
 
 /* Room for one more name, perhaps that of one long unused; NULL: no memory. */
+DLPI_COLD
 static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     dlpi_s3_name **oldest = NULL, *name;
     if (h->n_names < DLPI_S3_NAMES_MAX) {
@@ -7176,6 +7411,7 @@ static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     return name;
 }
 
+DLPI_COLD
 static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint16_t port) {
     dlpi_s3_name *name = h->names;
     uint64_t random = dlpi_s3_now_ns() ^ (uint64_t)h->pid << 40 ^ 1;
@@ -7190,6 +7426,7 @@ static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint1
 }
 
 /* The next in turn that has not failed lately; else the one whose time is over first. */
+DLPI_COLD
 static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address *out) {
     uint32_t best = name->turn % name->n;
     for (uint32_t k = 0; k < name->n; k++) {
@@ -7202,6 +7439,7 @@ static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address 
 }
 
 /* True if all addresses of a name have failed lately: the server may have moved. */
+DLPI_COLD
 static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
     for (uint32_t i = 0; i < name->n; i++)
         if (name->bad_until_ns[i] <= now) return false;
@@ -7209,6 +7447,7 @@ static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
 }
 
 /* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
+DLPI_COLD
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
     bool lost = dlpi_s3_name_lost(name, now);
     bool fresh =
@@ -7221,6 +7460,7 @@ static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now)
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t port,
                                dlpi_s3_address *out, int *errnum, char *why, size_t size) {
     dlpi_s3_name *name = dlpi_s3_name_get(h, host, port);
@@ -7247,6 +7487,7 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
    will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
    DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
    wait. */
+DLPI_COLD
 static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
                                   dlpi_s3_address *out, int *errnum, char *why, size_t size) {
     int code = DLP_ERR_FORKED;
@@ -7265,6 +7506,7 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
 
 /* An address failed, or did not. Those that fail while it is put last already are of the same
    failure: many connections are tried at once, and it is not away for longer for that. */
+DLPI_COLD
 static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint64_t now) {
     bool again = name->bad_until_ns[i] > now;
     if (worked) {
@@ -7278,6 +7520,7 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
    all have failed, the name is looked up again. Returns true if an address did not fail lately: try
    that one at once. */
+DLPI_COLD
 static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
                                  bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -7298,6 +7541,7 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
 /* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
    when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
    has no owner). */
+DLPI_COLD
 static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
     int rc;
     if (!h->owner.refresh) return DLP_ERR_ARG;
@@ -7315,6 +7559,7 @@ static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool
 }
 
 /* How many refreshes have ended; err: how the last one did, code 0 if well. */
+DLPI_COLD
 static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
     uint64_t n;
     pthread_mutex_lock(&h->lock);
@@ -7399,16 +7644,20 @@ typedef struct dlpi_s3_node {
 
 #define DLPI_S3_OF(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
+DLPI_COLD
 static void dlpi_s3_ring_begin(dlpi_s3_node *n) { n->prev = n->next = n; }
 
+DLPI_COLD
 static bool dlpi_s3_ring_empty(const dlpi_s3_node *n) { return n->next == n; }
 
+DLPI_COLD
 static void dlpi_s3_ring_out(dlpi_s3_node *n) {
     n->prev->next = n->next;
     n->next->prev = n->prev;
     n->prev = n->next = n;
 }
 
+DLPI_COLD
 static void dlpi_s3_ring_last(dlpi_s3_node *ring, dlpi_s3_node *n) {
     n->prev = ring->prev;
     n->next = ring;
@@ -7416,6 +7665,7 @@ static void dlpi_s3_ring_last(dlpi_s3_node *ring, dlpi_s3_node *n) {
     ring->prev = n;
 }
 
+DLPI_COLD
 static void dlpi_s3_ring_first(dlpi_s3_node *ring, dlpi_s3_node *n) {
     dlpi_s3_ring_last(ring->next, n);
 }
@@ -7437,17 +7687,20 @@ typedef struct dlpi_s3_heap {
     uint32_t n;
 } dlpi_s3_heap;
 
+DLPI_COLD
 static void dlpi_s3_heap_put(dlpi_s3_heap *h, uint32_t place, dlpi_s3_timer *t) {
     h->at[place] = t;
     t->place = place;
 }
 
+DLPI_COLD
 static void dlpi_s3_heap_rise(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     uint32_t i = t->place;
     for (; i > 1 && h->at[i / 2]->at > t->at; i /= 2) dlpi_s3_heap_put(h, i, h->at[i / 2]);
     dlpi_s3_heap_put(h, i, t);
 }
 
+DLPI_COLD
 static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     uint32_t i = t->place;
     for (;;) {
@@ -7461,6 +7714,7 @@ static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     dlpi_s3_heap_put(h, i, t);
 }
 
+DLPI_COLD
 static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
     t->due = due;
     if (due == UINT64_MAX || (t->place && t->at <= due)) return;
@@ -7469,9 +7723,11 @@ static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
     dlpi_s3_heap_rise(h, t);
 }
 
+DLPI_COLD
 static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
 /* Take the earliest timer out. */
+DLPI_COLD
 static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
     h->at[1]->place = 0;
@@ -7481,6 +7737,7 @@ static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
 }
 
 /* The timer that is due first, its place put right; NULL: none is set. */
+DLPI_COLD
 static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
     while (h->n) {
         dlpi_s3_timer *t = h->at[1];
@@ -7722,8 +7979,10 @@ struct dlp_s3_io {
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
 
+DLPI_COLD
 static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+DLPI_COLD
 static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) {
     char line[512];
     va_list args;
@@ -7735,16 +7994,19 @@ static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) {
     io->desc->log(io->desc->log_user, line);
 }
 
+DLPI_COLD
 static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
 /* by: DLPI_S3_BY_*. */
+DLPI_COLD
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
     dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
 }
 
 /* Look at a body again soon: bytes that are too few to wake anybody may have come. */
+DLPI_COLD
 static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_timer_set(&io->timers, &connection->timer,
                       dlpi_s3_least(io->now + io->patience.by[DLPI_S3_BY_LOOK],
@@ -7753,6 +8015,7 @@ static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
 
 /* ---- regions ---- */
 
+DLPI_COLD
 static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     uint32_t n = DLPI_LOAD_RLX(&c->n_regions); /* S4, any value that was there */
     for (uint32_t i = n < DLPI_S3_REGIONS ? n : DLPI_S3_REGIONS; i-- > 0;)
@@ -7762,6 +8025,7 @@ static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     return NULL;
 }
 
+DLPI_COLD
 static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const char *name) {
     const char *known = dlpi_s3_region_find(c, bucket);
     uint32_t i;
@@ -7777,6 +8041,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
 
 /* ---- where a range's bytes belong ---- */
 
+DLPI_COLD
 static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
     if (!r->pieces) return c;
     while (c.piece < r->n_pieces && n >= r->pieces[c.piece].bytes - c.at) {
@@ -7789,6 +8054,7 @@ static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor 
 }
 
 /* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
+DLPI_COLD
 static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     const dlp_s3_request *r = range->op->r;
     uint64_t end = range->bytes != UINT64_MAX ? range->bytes : range->op->bound - range->first;
@@ -7803,6 +8069,7 @@ static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
 
 /* Note that so many bytes of the range have come, or were delivered. Only bytes beyond those of its
    earlier attempts are progress. */
+DLPI_COLD
 static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t bytes) {
     if (bytes <= range->most) return;
     range->most = bytes;
@@ -7810,6 +8077,7 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
 }
 
 /* Take in n bytes that lie where they belong, and at from. */
+DLPI_COLD
 static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                uint64_t n) {
     if (range->op->crc_kind)
@@ -7820,6 +8088,7 @@ static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const 
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
+DLPI_COLD
 static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                   uint64_t n) {
     uint64_t left = n, room;
@@ -7836,6 +8105,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 }
 
 /* Begin it again from its first byte. */
+DLPI_COLD
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = range->crc = 0;
@@ -7845,6 +8115,7 @@ static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
 /* ---- origins ---- */
 
 /* The origin of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+DLPI_COLD
 static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
                                           bool tls) {
     dlpi_s3_origin *s, *room = NULL;
@@ -7867,6 +8138,7 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
 }
 
 /* Whom an origin's connections are made to. */
+DLPI_COLD
 static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
     return origin->proxy ? origin->proxy->host : origin->host;
 }
@@ -7902,6 +8174,7 @@ static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
 }
 
 /* Go to a state. The caller has seen to connections and timer. */
+DLPI_COLD
 static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
     DLPI_S3_ASSERT(dlpi_s3_range_may(range->state, state));
@@ -7918,6 +8191,7 @@ static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
 }
 
 /* Take a connection from its range. */
+DLPI_COLD
 static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
                                dlpi_s3_connection *connection) {
     unsigned i = 0;
@@ -7930,11 +8204,13 @@ static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
     dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
 }
 
+DLPI_COLD
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
     return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
 }
 
 /* From now on it is seen to that the range's answer does not take too long. */
+DLPI_COLD
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
     if (range->state != DLPI_S3_RANGE_ASKED || range->n_connections >= DLPI_S3_COPIES) return;
@@ -8214,11 +8490,13 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
 
 /* ---- where a request goes ---- */
 
+DLPI_COLD
 static const char *dlpi_s3_op_region(const dlp_s3_io *io, const dlpi_s3_op *op) {
     return op->region[0] ? op->region : io->s3->common->config.region;
 }
 
 /* Host header and path, in io->host and io->path. */
+DLPI_COLD
 static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     const dlpi_s3_endpoint *e = &op->to;
     if (!op->moved)
@@ -8232,6 +8510,7 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
 
 /* Close the connections of origins that nobody asks for: idle ones, and those that are being
    opened, or read to the end of an answer, which goes on only while something is asked for. */
+DLPI_COLD
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
         dlpi_s3_connection *connection = &io->connections[i];
@@ -8243,6 +8522,7 @@ static void dlpi_s3_origins_clear(dlp_s3_io *io) {
 }
 
 /* Find the op's origin. None of its ranges is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+DLPI_COLD
 static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
     dlpi_s3_origin *origin = io->last_origin;
@@ -8267,6 +8547,7 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
 }
 
 /* Have it go elsewhere, with those of its ranges that are not on a connection. */
+DLPI_COLD
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
     for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
@@ -8290,6 +8571,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
 
 /* Which of AWS' domains a host is S3's own in: "s3.REGION", "BUCKET.s3-REGION",
    "BUCKET.s3.dualstack.REGION". Who rents a machine there has a name there too. -1: none. */
+DLPI_COLD
 static int dlpi_s3_host_aws(const char *host) {
     static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
     size_t end = strlen(host), k = strlen(domains[0]);
@@ -8311,6 +8593,7 @@ static int dlpi_s3_host_aws(const char *host) {
 
 /* Whether it belongs to the same service as the endpoint: the host, or one below it, at the same
    port; S3 of AWS, where the endpoint is that. */
+DLPI_COLD
 static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endpoint) {
     const char *host = to->host, *own = endpoint->host;
     size_t n = strlen(host), m = strlen(own);
@@ -8323,6 +8606,7 @@ static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endp
 }
 
 /* Keep the path of a Location, and its query. */
+DLPI_COLD
 static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     size_t path = strcspn(at, "?#"), query = 0;
     op->to_query = NULL;
@@ -8338,6 +8622,7 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
 }
 
 /* Take "http://host/path?query" apart. */
+DLPI_COLD
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
     const char *at = location, *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
@@ -8357,12 +8642,14 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
 /* ---- verdicts ---- */
 
 /* Whether an op is fetched in parts. */
+DLPI_COLD
 static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint64_t bound) {
     if (r->method != DLP_S3_GET || r->query) return false;
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
 /* Have all of the request begin again: the object is another one than it was. */
+DLPI_COLD
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
     dlpi_s3_op_cancel(io, op);
@@ -8383,6 +8670,7 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
 }
 
 /* All bytes of the op are there, and are not what the server says that the object holds. */
+DLPI_COLD
 static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
     dlpi_s3_op_message(op, 0, "the bytes that came have %s %llx, and the object has %llx",
@@ -8399,6 +8687,7 @@ static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
 }
 
 /* A range has all its bytes. */
+DLPI_COLD
 static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op *op = range->op;
     op->r->received += range->done;
@@ -8418,6 +8707,7 @@ static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
         dlpi_s3_op_end(io, op, DLP_OK);
 }
 
+DLPI_COLD
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     if (!io->refreshing) io->refreshes = dlpi_s3_helper_refreshed(io->helper, NULL);
     if (dlpi_s3_helper_refresh(io->helper, version, force) != 0) return;
@@ -8425,6 +8715,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
 }
 
 /* What the classifier wants to know beside what its maker has said. */
+DLPI_COLD
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
@@ -8438,6 +8729,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
 
 /* Whether a part is refused for what another part was refused for before it, and what has been set
    right since it was sent: that counts once, however many are in flight. */
+DLPI_COLD
 static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     int32_t status = c->t.status;
     if (c->t.what != DLPI_S3_T_ANSWER || c->turn == op->turn) return false;
@@ -8446,12 +8738,14 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 }
 
 /* The same again, at once, now that another region, place, clock or key is known. */
+DLPI_COLD
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_op_move(io, range->op);
 }
 
+DLPI_COLD
 static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char *region) {
     dlpi_s3_op *op = range->op;
     dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, region);
@@ -8461,6 +8755,7 @@ static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char
     dlpi_s3_range_again(io, range);
 }
 
+DLPI_COLD
 static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const char *location) {
     dlpi_s3_op *op = range->op;
     const char *why = dlpi_s3_op_redirect(io, op, location);
@@ -8474,6 +8769,7 @@ static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const ch
 }
 
 /* The idle connection had been closed: on a new one, at once. */
+DLPI_COLD
 static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
@@ -8482,6 +8778,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
+DLPI_COLD
 static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
     int64_t *skew_s = &io->s3->common->shared.skew_s, is = c->used_skew_s + c->t.skew_s;
     int64_t was = DLPI_LOAD_RLX(skew_s); /* S7 */
@@ -8491,6 +8788,7 @@ static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
 }
 
 /* Do what the classifier says about a range that has no connection any more. */
+DLPI_COLD
 static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
     dlpi_s3_op *op = range->op;
     int verdict;
@@ -8531,6 +8829,7 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
 }
 
 /* A connection is lost to the range. It goes on over its others, or is in trouble. */
+DLPI_COLD
 static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
     if (range->n_connections == 0)
         dlpi_s3_range_trouble(io, range, c);
@@ -8538,6 +8837,7 @@ static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case
         dlpi_s3_range_await(io, range);
 }
 
+DLPI_COLD
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
     memset(&c, 0, sizeof c);
@@ -8550,6 +8850,7 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
 
 /* A connection of a range's has failed: close it; the range goes on over another, or is in
    trouble. */
+DLPI_COLD
 static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
                                       int errnum, const char *why) {
     dlpi_s3_range *range = connection->range;
@@ -8568,6 +8869,7 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
 }
 
 /* The answer on a connection is not what was asked for; what follows of it is not wanted. */
+DLPI_COLD
 static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connection, int what) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_case c = dlpi_s3_case_of(what, 0);
@@ -8582,6 +8884,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 /* ---- errors that the server tells ---- */
 
 /* Move what the head and the document say to the request's error. */
+DLPI_COLD
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
     const dlpi_s3_http *h = &connection->http;
@@ -8617,6 +8920,7 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
 }
 
 /* Say beside a 403 that tells nothing more what it may be. */
+DLPI_COLD
 static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     const dlp_s3_error *e = &op->r->error;
     if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
@@ -8625,6 +8929,7 @@ static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
 }
 
 /* A whole answer that tells an error. */
+DLPI_COLD
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -8664,12 +8969,14 @@ enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
 /* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
    for. */
+DLPI_COLD
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "%llu bytes %s %llu", (unsigned long long)is, what,
                        (unsigned long long)wanted);
     return DLPI_S3_FINAL;
 }
 
+DLPI_COLD
 static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
     dlpi_s3_op_message(op, 0, "%s", words);
     return DLPI_S3_T_SHORT;
@@ -8683,6 +8990,7 @@ typedef struct dlpi_s3_extent {
     uint64_t total; /* of the whole object; UINT64_MAX: not told */
 } dlpi_s3_extent;
 
+DLPI_COLD
 static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
     uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
     if (!h->has_range && (h->status == 206 || h->range_seen || h->range_bad))
@@ -8699,6 +9007,7 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
 /* The whole object, where a range of it may have been asked for. It serves a range that begins with
    the object: one that goes on passes over what it has, if the object has as many bytes as it had.
    Where it is as long as the range would be, or of no length, it may be just that range. */
+DLPI_COLD
 static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                               const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -8718,6 +9027,7 @@ static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *co
 }
 
 /* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+DLPI_COLD
 static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                                const dlpi_s3_extent *x) {
     uint64_t end = x->first + x->bytes, until = connection->last + 1; /* 0: to the object's end */
@@ -8732,6 +9042,7 @@ static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *c
 }
 
 /* The object's size against what it was, what is wanted of it, and the room for it. */
+DLPI_COLD
 static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     dlp_s3_request *r = op->r;
     uint64_t total = x->total;
@@ -8752,6 +9063,7 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
 
 /* Now it is known how much the range has to bring, and how much others: none, where all comes at
    once and no other has begun. */
+DLPI_COLD
 static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
                                 const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -8769,6 +9081,7 @@ static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connec
 
 /* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
    13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+DLPI_COLD
 static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
     size_t n = strcspn(bare, "\""), k;
@@ -8790,6 +9103,7 @@ static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
 
 /* Compare the ETag with the one that was asked for, and with that of the answers before: they had
    the same, or none. The first one is kept. */
+DLPI_COLD
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
     if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
@@ -8814,6 +9128,7 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is
    no object. A server of objects tells an ETag, or an id of the request. */
+DLPI_COLD
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
@@ -8825,6 +9140,7 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
    first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
+DLPI_COLD
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -8849,6 +9165,7 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+DLPI_COLD
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
         return DLPI_S3_FINE;
@@ -8864,6 +9181,7 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
 /* Keep the checksum that is told with a range, if all of the object is asked for. It may be that of
    the object. If the range is a part as it was uploaded, AWS tells that of the part, under the same
    name ("Checking object integrity", part-level checksums). */
+DLPI_COLD
 static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
                                   const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -8879,6 +9197,7 @@ static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+DLPI_COLD
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -8906,6 +9225,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
 }
 
 /* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
+DLPI_COLD
 static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     char text[24];
     uint64_t n = 0;
@@ -8918,6 +9238,7 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
 
 /* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
    whole object, which can be asked for without a range, counts as one that may. */
+DLPI_COLD
 static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
                                         const dlp_s3_request *r) {
     return r->if_match && !dlpi_s3_etag_named(r->if_match, connection->http.etag) &&
@@ -8926,6 +9247,7 @@ static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
 
 /* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
    where a request without a length may begin. Returns whether that is so. */
+DLPI_COLD
 static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -8945,6 +9267,7 @@ static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
 }
 
 /* 416: nothing follows what has come. So that was all, though its end had not been told. */
+DLPI_COLD
 static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
     dlpi_s3_op *op = range->op;
     if (h->status != 416 || !op->opened || range->bytes != UINT64_MAX || range->done == 0)
@@ -8958,6 +9281,7 @@ static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
 /* ---- requests, sent ---- */
 
 /* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
+DLPI_COLD
 static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connection *connection,
                                             const dlpi_s3_range *range, char *to, size_t size) {
     const dlpi_s3_op *op = range->op;
@@ -8980,6 +9304,7 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
 
 /* The query of a request: its own, that of the place that an answer has sent it to, or the version
    that is asked for. text: as large as a line of a head. */
+DLPI_COLD
 static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
     const dlp_s3_request *r = op->r;
     dlpi_s3_out o = {text, size, 0};
@@ -8992,6 +9317,7 @@ static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t siz
 }
 
 /* Write the head into the connection's memory, and a small body after it. */
+DLPI_COLD
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
     static const char *const methods[] = {"GET", "HEAD", "PUT"};
@@ -9040,6 +9366,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
 }
 
 /* Whether bytes of the request are still to be sent. */
+DLPI_COLD
 static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, const char **from) {
     const dlp_s3_request *r = connection->range->op->r;
     *from = connection->out + connection->out_at;
@@ -9051,6 +9378,7 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
 }
 
 /* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+DLPI_COLD
 static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t queued) {
     connection->queued = queued;
@@ -9060,6 +9388,7 @@ static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection
 
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
+DLPI_COLD
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
@@ -9070,6 +9399,7 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
 }
 
 /* All of the request is sent, though not delivered. */
+DLPI_COLD
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     connection->unsent = connection->deaf;
@@ -9083,6 +9413,7 @@ static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Send what the socket takes; no more than a share of it before others have their turn. */
+DLPI_COLD
 static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t n, budget = DLPI_S3_AT_ONCE;
     const char *from;
@@ -9115,6 +9446,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Put a range's request on a connection that is free for it. */
+DLPI_COLD
 static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      dlpi_s3_range *range, bool hedge) {
     dlpi_s3_op *op = range->op;
@@ -9155,6 +9487,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
 /* ---- answers, read ---- */
 
 /* This connection's head was the first valid one: the others of its range are not needed. */
+DLPI_COLD
 static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     uint64_t expected =
@@ -9178,6 +9511,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* The request has ended for good, though its answer has not. */
+DLPI_COLD
 static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
     dlpi_s3_op_answer(op, &connection->http);
@@ -9187,6 +9521,7 @@ static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connecti
 }
 
 /* The head is there. Returns whether the connection still serves its range. */
+DLPI_COLD
 static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
     const dlpi_s3_http *h = &connection->http;
@@ -9216,6 +9551,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* What came of a body since it began, or was looked at last. */
+DLPI_COLD
 static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
                                                  const dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
@@ -9230,6 +9566,7 @@ static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
 }
 
 /* The range has what it is there for. */
+DLPI_COLD
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     if (connection->state == DLPI_S3_CONNECTION_BODY && range->done > connection->body_from &&
@@ -9245,6 +9582,7 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* True if a 400 may mean the range: it names no other cause. */
+DLPI_COLD
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
     char code[64] = "";
     if (connection->http.status != 400) return false;
@@ -9255,6 +9593,7 @@ static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
 }
 
 /* True if the server names the header that asks for a checksum, in an error. */
+DLPI_COLD
 static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
     static const char name[] = "x-amz-checksum";
     int32_t status = connection->http.status;
@@ -9265,6 +9604,7 @@ static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
 /* Ask again without what was only ours, and the server does not take. That is the checksum, unless
    the desc insists on it; then no request of the io asks for one. Or it is the range, to have large
    objects in parts. Returns true if that is so. */
+DLPI_COLD
 static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -9289,6 +9629,7 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
 }
 
 /* A whole answer that is not 2xx, or as much of it as is looked at. */
+DLPI_COLD
 static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (dlpi_s3_connection_empty(connection) ||
         dlpi_s3_head_all(connection->range, &connection->http))
@@ -9298,6 +9639,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* The answer has ended. */
+DLPI_COLD
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op;
@@ -9331,6 +9673,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
 }
 
 /* More came than there is room for. Where the length was told this was seen before. */
+DLPI_COLD
 static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
     dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
@@ -9339,6 +9682,7 @@ static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *conne
 }
 
 /* Bytes of an error's document. */
+DLPI_COLD
 static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                      size_t n) {
     size_t room = DLPI_S3_ERROR_BYTES - connection->error_n;
@@ -9351,6 +9695,7 @@ static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connecti
 }
 
 /* Bytes that nobody wants, which must not go on for ever either. */
+DLPI_COLD
 static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
     connection->error_n += (uint32_t)n;
     if (connection->error_n <= DLPI_S3_DRAIN) return true;
@@ -9364,6 +9709,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
 }
 
 /* Body bytes that were read elsewhere. Returns whether the connection still serves its range. */
+DLPI_COLD
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
     dlpi_s3_range *range = connection->range;
@@ -9392,6 +9738,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
+DLPI_COLD
 static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
                                     const char *bytes, size_t n) {
     for (;;) {
@@ -9423,12 +9770,14 @@ static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+DLPI_COLD
 static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
     return connection->state == DLPI_S3_CONNECTION_BODY && connection->range &&
            connection->range->done == connection->range->bytes;
 }
 
 /* The connection has ended, or failed. */
+DLPI_COLD
 static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connection, int64_t got) {
     int errnum = got == 0 ? ECONNRESET : connection->conn.errnum;
     char why[160];
@@ -9446,6 +9795,7 @@ static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* Where the next bytes from a connection go: straight to their place where that is large enough and
    they are nothing but body. */
+DLPI_COLD
 static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
                                        bool *straight) {
     uint64_t direct = dlpi_s3_http_direct(&connection->http), room;
@@ -9466,6 +9816,7 @@ static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connec
 }
 
 /* Read what is there. */
+DLPI_COLD
 static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
     bool straight, moved = false;
@@ -9508,6 +9859,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
 /* ---- what is to be done next ---- */
 
 /* Make the next range of an op and have it wait for a connection. */
+DLPI_COLD
 static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_range *range = DLPI_S3_OF(io->free_ranges.next, dlpi_s3_range, queue);
     uint64_t part = op->split ? io->desc->part_bytes : UINT64_MAX;
@@ -9538,11 +9890,13 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
 
 /* Whether an op may have another range now: further parts wait for the first head, which tells size
    and ETag. */
+DLPI_COLD
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
     return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
 
 /* Let ops begin ranges, in turn, as far as there are records. */
+DLPI_COLD
 static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_ranges)) {
         dlpi_s3_op *op = DLPI_S3_OF(io->wanting.next, dlpi_s3_op, node);
@@ -9554,6 +9908,7 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
 }
 
 /* A connection could not be had: the range that waits longest bears it. */
+DLPI_COLD
 static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
                                   const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
@@ -9577,6 +9932,7 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
 }
 
 /* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+DLPI_COLD
 static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
     const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
     char to[300];
@@ -9589,6 +9945,7 @@ static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_
 }
 
 /* Begin to connect. Returns whether another may be begun. */
+DLPI_COLD
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
     dlpi_s3_connection *connection;
@@ -9639,6 +9996,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
 }
 
 /* Go on with a connection that is being made. */
+DLPI_COLD
 static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_origin *origin = connection->origin;
     int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&connection->conn), errnum;
@@ -9666,6 +10024,7 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
 /* A connection that is long in coming: if there is an address that has not failed lately, one to
    that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
    it counts for nothing until it is there. Returns whether it may still come. */
+DLPI_COLD
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
     if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
@@ -9682,6 +10041,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
    between; and bytes that nobody asked for may be there, which the next request would take for its
    answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
    tells. One that has just been opened need not be looked at. */
+DLPI_COLD
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
@@ -9693,6 +10053,7 @@ static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *co
 }
 
 /* The connection to use next; NULL: none is idle. */
+DLPI_COLD
 static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *origin, bool fresh) {
     dlpi_s3_node *n = origin->idle.next;
     while (n != &origin->idle) {
@@ -9707,6 +10068,7 @@ static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *or
 
 /* Room for one more connection, made by closing the one that is idle longest, or waits longest for
    an answer that nobody wants. */
+DLPI_COLD
 static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
     if (io->connections_out == io->n_connections && !dlpi_s3_ring_empty(least))
@@ -9715,6 +10077,7 @@ static bool dlpi_s3_connections_room(dlp_s3_io *io) {
 }
 
 /* Give the ranges of an origin connections. */
+DLPI_COLD
 static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
     uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
     while (origin->n_waiting && io->on_wire < limit) {
@@ -9738,6 +10101,7 @@ static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
 }
 
 /* Whether requests can be signed; if not, that is being seen to. */
+DLPI_COLD
 static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     int code;
     if (io->held) return false;
@@ -9746,6 +10110,7 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     return code == 0 || code == 1;
 }
 
+DLPI_COLD
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
     for (int i = 0; i < DLPI_S3_ORIGINS; i++) {
@@ -9758,6 +10123,7 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
 /* ---- hedges ---- */
 
 /* When the answer to a range of a class has been awaited for too long. */
+DLPI_COLD
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
         static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
@@ -9770,6 +10136,7 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
 
 /* Have ranges hedged that have waited for too long, while somebody listened: the caller may have
    been away since. Returns when to look again. */
+DLPI_COLD
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
@@ -9797,6 +10164,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 /* ---- events, timers ---- */
 
+DLPI_COLD
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after";
     int by = DLPI_S3_BY_CONNECT;
@@ -9834,6 +10202,7 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
 }
 
 /* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+DLPI_COLD
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
         if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
@@ -9841,6 +10210,7 @@ static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
 }
 
 /* End the op if one of its bounds is over; else look again when that may be. */
+DLPI_COLD
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     const uint64_t *by = io->patience.by;
     uint64_t whole = by[DLPI_S3_BY_WHOLE], still;
@@ -9866,6 +10236,7 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
 
 /* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
    from its last byte on. */
+DLPI_COLD
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
     bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
@@ -9885,6 +10256,7 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
 }
 
 /* Have a range go on over another connection: its body is slow. */
+DLPI_COLD
 static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      const dlpi_s3_body_pace *pace) {
     dlpi_s3_range *range = connection->range;
@@ -9904,6 +10276,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
    has left the connection. Time in which the caller was elsewhere does not count. */
+DLPI_COLD
 static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
     dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
@@ -9921,6 +10294,7 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
    that are too few to wake anybody. */
+DLPI_COLD
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
@@ -9934,6 +10308,7 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
+DLPI_COLD
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
     for (;;) {
         dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
@@ -9951,12 +10326,14 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
 
 /* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
    session's own, such as tickets, which a read takes in. */
+DLPI_COLD
 static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
     if (connection->conn.tls) got = dlpi_s3_conn_read(&connection->conn, io->scratch, 1);
     if (got != DLP_S3_WANT_READ) dlpi_s3_connection_close(io, connection);
 }
 
+DLPI_COLD
 static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     uint32_t generation = connection->generation;
@@ -9974,6 +10351,7 @@ static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connecti
 }
 
 /* A name was found, or not; credentials were fetched, or not. */
+DLPI_COLD
 static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlp_s3_error err;
     dlpi_s3_helper_heard(io->helper);
@@ -9994,6 +10372,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
 }
 
 /* Milliseconds to wait for events: not beyond a deadline of ours, or the caller's. */
+DLPI_COLD
 static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
     uint64_t hedge = dlpi_s3_hedge(io);
@@ -10009,6 +10388,7 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
 }
 
 /* Read on where a turn's share was used up: what a session has decrypted wakes nobody. */
+DLPI_COLD
 static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
     for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
@@ -10019,6 +10399,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
 }
 
 /* If the server has come back, perhaps to another thread or process, let go of what waits. */
+DLPI_COLD
 static void dlpi_s3_wake(dlp_s3_io *io) {
     uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
     if (back_ns <= io->woken_ns) return;
@@ -10032,6 +10413,7 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
 }
 
 /* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
+DLPI_COLD
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
@@ -10067,17 +10449,20 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
 
 /* ---- requests, taken in ---- */
 
+DLPI_COLD
 static int dlpi_s3_bad(dlp_s3_request *r, const char *field, const char *why) {
     memset(&r->error, 0, sizeof r->error);
     return r->code = dlpi_s3_set_error(&r->error, DLP_ERR_ARG, 0, "%s: %s", field, why);
 }
 
 /* Characters that may stand in a head. */
+DLPI_COLD
 static bool dlpi_s3_is_printable(const char *s) {
     while (*s >= 32 && *s < 127) s++;
     return *s == '\0';
 }
 
+DLPI_COLD
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
     if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "NULL");
@@ -10098,6 +10483,7 @@ static int dlpi_s3_check_memory(dlp_s3_request *r) {
     return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "their sum is less than length");
 }
 
+DLPI_COLD
 static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
         return dlpi_s3_bad(r, "method", "none of DLP_S3_GET, _HEAD, _PUT");
@@ -10127,6 +10513,7 @@ static int dlpi_s3_check(dlp_s3_request *r) {
     return dlpi_s3_check_memory(r);
 }
 
+DLPI_COLD
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
     dlpi_s3_origin *none = NULL;
@@ -10156,6 +10543,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
 }
 
 /* As dlp_s3_submit; at its end the request goes to over. */
+DLPI_COLD
 static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
     const char *why;
@@ -10192,11 +10580,13 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return dlpi_s3_submit(io, r, io ? &io->over : NULL);
 }
 
 /* Take the first request that is over; NULL: there is none. */
+DLPI_COLD
 static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     dlp_s3_request *r = over->first;
     if (!r) return NULL;
@@ -10205,11 +10595,13 @@ static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     return r;
 }
 
+DLPI_COLD
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
     if (timeout_ms == 0) return UINT64_MAX;
     return timeout_ms < 0 ? io->now : io->now + (uint32_t)timeout_ms * DLPI_S3_MS;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
     uint64_t until;
     int n = 0;
@@ -10227,6 +10619,7 @@ DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeou
 }
 
 /* End a request at once, because nothing can go on. */
+DLPI_COLD
 static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
     dlpi_s3_op *op = (dlpi_s3_op *)r->internal;
     dlpi_s3_op_message(op, errnum, "cannot wait for sockets: %s", strerror(errnum));
@@ -10234,6 +10627,7 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
     return r->code;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_over mine = {0, NULL, NULL};
     int code;
@@ -10250,6 +10644,7 @@ DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
 /* ---- made and ended ---- */
 
 /* Where in the mapping of a dlp_s3_io its parts are: each call takes n bytes more. */
+DLPI_COLD
 static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     void *p = base ? base + *at : NULL;
     *at += (n + DLPI_S3_LINE - 1) / DLPI_S3_LINE * DLPI_S3_LINE;
@@ -10257,6 +10652,7 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
 }
 
 /* Lay out an io at base, NULL: only count. Returns its bytes. */
+DLPI_COLD
 static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
     dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
@@ -10285,6 +10681,7 @@ static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections)
     return at;
 }
 
+DLPI_COLD
 static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
     t->due = UINT64_MAX;
     t->kind = kind;
@@ -10292,6 +10689,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
 }
 
 /* Put all records on their lists. */
+DLPI_COLD
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_ranges, &io->free_connections, &io->wanting,
                              &io->idle,     &io->hungry,      &io->draining};
@@ -10319,11 +10717,13 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
 
 /* Hold the client, or let go of it. By any thread of this process. What it shares is not wiped:
    other processes may use it still. */
+DLPI_COLD
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
 }
 
+DLPI_COLD
 static void dlpi_s3_drop(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     if (DLPI_ADD_SEQ(&s3->users, (uint64_t)-1) != 1) return; /* S5 <- S5, by the last */
@@ -10333,12 +10733,14 @@ static void dlpi_s3_drop(void *user) {
 }
 
 /* Count the dlp_s3_io of this process; what a fork left of its parent's does not count. */
+DLPI_COLD
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
     do then = (is >> 32 == pid ? is : pid << 32) + (uint64_t)(int64_t)change;
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
+DLPI_COLD
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
     dlpi_s3_common *common = ((dlp_s3 *)user)->common;
@@ -10346,6 +10748,7 @@ static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint
                                             err);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     const dlpi_s3_owner owner = {s3, dlpi_s3_refresh_run, dlpi_s3_keep, dlpi_s3_drop};
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = UINT32_MAX};
@@ -10389,6 +10792,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF void dlp_s3_io_close(dlp_s3_io *io) {
     if (!io) return;
     for (uint32_t i = 0; i < io->n_connections; i++) dlpi_s3_conn_close(&io->connections[i].conn);
@@ -10412,6 +10816,7 @@ typedef struct dlpi_s3_bound {
 #define DLPI_S3_NUMBER(field, standard, least, most) \
     { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
+DLPI_COLD
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
         DLPI_S3_NUMBER(style, 0, 0, DLP_S3_STYLE_VIRTUAL),
@@ -10450,6 +10855,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
 }
 
 /* Where requests go, and by what transport. */
+DLPI_COLD
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
@@ -10481,6 +10887,7 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
 }
 
 /* Whether requests say that who asks pays: by the desc, or by the environment. */
+DLPI_COLD
 static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
     if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
@@ -10495,6 +10902,7 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
@@ -10517,6 +10925,7 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
                : DLP_ERR_REMOTE;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err) {
     static const dlp_s3_desc none = {0};
     dlp_s3 *s3;
@@ -10558,6 +10967,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_close(dlp_s3 *s3) {
     uint64_t ios;
     if (!s3) return DLP_OK;
@@ -10567,6 +10977,7 @@ DLPDEF int dlp_s3_close(dlp_s3 *s3) {
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     uint64_t count[DLPI_S3_COUNTS];
     for (int i = 0; i < DLPI_S3_COUNTS; i++)
@@ -10577,6 +10988,7 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out) {
     memcpy(out, count, sizeof *out);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *body,
                       uint64_t capacity, uint64_t *received, dlp_s3_error *err) {
     dlp_s3_request r;
@@ -10594,6 +11006,7 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
 }
 
 /* "DLP_ERR_REMOTE: GET s3://bucket/key bytes 0-9: ..." in parts that apply. */
+DLPI_COLD
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
     char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
     if (err->bucket[0])
@@ -10671,27 +11084,32 @@ typedef struct dlpi_s3_page {
 
 static const char dlpi_s3_page_memory[] = "no memory for the page";
 
+DLPI_COLD
 static dlpi_s3_span dlpi_s3_key_span(const dlpi_s3_key *k) {
     return (dlpi_s3_span){k->at, k->bytes};
 }
 
+DLPI_COLD
 static void dlpi_s3_key_set(dlpi_s3_key *k, dlpi_s3_span key) {
     memcpy(k->at, key.at, key.n);
     k->at[key.n] = '\0';
     k->bytes = key.n;
 }
 
+DLPI_COLD
 static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
     return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
 }
 
 /* Read the record at a place: its head is copied, its key is where it lies. */
+DLPI_COLD
 static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
     memcpy(r, at, sizeof *r);
     return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
 }
 
 /* Make room for one more record, the longest there is. Returns its place, or NULL. */
+DLPI_COLD
 static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     size_t want = run->n + sizeof(dlpi_s3_record) + DLPI_S3_KEY_TEXT + 1 + 80 + 8;
     if (want > run->size) {
@@ -10705,6 +11123,7 @@ static char *dlpi_s3_run_room(dlpi_s3_run *run) {
 }
 
 /* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size, size_t *n) {
     dlpi_s3_out o = {to, size, 0};
     if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
@@ -10714,6 +11133,7 @@ static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size, size
 }
 
 /* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
     char *at = dlpi_s3_run_room(run), text[80] = "", etag[80] = "";
@@ -10753,6 +11173,7 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
 }
 
 /* Read a common prefix, whose element x has just opened. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
     char *at = dlpi_s3_run_room(run);
@@ -10770,6 +11191,7 @@ static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
 }
 
 /* Read one of the outermost elements that x has just opened. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     char text[16] = "";
     const char *wrong = NULL;
@@ -10790,6 +11212,7 @@ static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
 
 /* Parse a page into p: its records, whether there are more pages, and with which token. Returns
    NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n) {
     dlpi_s3_xml x;
     bool inside = false; /* of CommonPrefixes */
@@ -10819,6 +11242,7 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
 }
 
 /* Undo the escapes of a run's keys, whose records move down. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     size_t to = 0;
     dlpi_s3_record r;
@@ -10843,6 +11267,7 @@ static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
 
 /* The record of a page that comes next: of its objects at at[0], or of its prefixes at at[1].
    Returns which, or -1: the page is over. */
+DLPI_COLD
 static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
     dlpi_s3_record r;
     bool object = at[0] < p->run[0].n, prefix = at[1] < p->run[1].n;
@@ -10853,6 +11278,7 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
 
 /* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
    (NULL: no end). Returns it, or NULL: no memory. */
+DLPI_COLD
 static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
                                          const dlpi_s3_key *high) {
     dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
@@ -10875,6 +11301,7 @@ static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_ke
 }
 
 /* Give the block's next record, if it has one. The key is the block's. */
+DLPI_COLD
 static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     dlpi_s3_record r;
     dlpi_s3_span key;
@@ -10906,6 +11333,7 @@ typedef struct dlpi_s3_alphabet {
 } dlpi_s3_alphabet;
 
 /* Count the bytes that two texts have in common at their front. */
+DLPI_COLD
 static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     size_t n = 0;
     while (n < a.n && n < b.n && a.at[n] == b.at[n]) n++;
@@ -10914,6 +11342,7 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
 
 /* Take in three bytes of a key, from one on. kinds: letters and digits stand for all of their
    kind. */
+DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
                                       "GHIJKLMNOPQRSTUVWXYZ"};
@@ -10935,6 +11364,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
 }
 
 /* The place of a key among all that share its first bytes, 0 to 1. */
+DLPI_COLD
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
     for (size_t i = from; i < key.n && unit > 1e-17; i++) {
@@ -10947,6 +11377,7 @@ static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key
 }
 
 /* Count the bytes at the front of a text that are whole characters of UTF-8. */
+DLPI_COLD
 static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
     size_t whole = 0;
     while (whole < n) {
@@ -10966,6 +11397,7 @@ static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
 
 /* Have n bytes end with a whole character of UTF-8: the first one that is none is made one, or cut.
    Returns the new length; there is room for 3 bytes more. */
+DLPI_COLD
 static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     size_t whole = dlpi_s3_utf8_whole(at, n);
     uint8_t lead = whole < n ? (uint8_t)at[whole] : 0;
@@ -10977,6 +11409,7 @@ static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
 }
 
 /* Whether a text may split a range, the end of which may be none (NULL). */
+DLPI_COLD
 static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
     if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
@@ -10984,6 +11417,7 @@ static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_
 
 /* Find a split about in the middle of a range, all keys of which share their first bytes. Returns
    false: there is none. */
+DLPI_COLD
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
     double x = dlpi_s3_alphabet_place(a, low, from), y = 1;
@@ -11008,6 +11442,7 @@ static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
 
 /* Find the split behind all keys that begin with the first n bytes of low. Returns false: there is
    none. */
+DLPI_COLD
 static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size_t n,
                                  dlpi_s3_key *out) {
     if (n == 0 || n > low.n || n > DLPI_S3_LIST_TEXT) return false;
@@ -11101,6 +11536,7 @@ struct dlp_s3_list {
 /* ---- A page. */
 
 /* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+DLPI_COLD
 static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
     int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
     if (order == 0 || (order < 0 && !l->any_order)) return false;
@@ -11111,6 +11547,7 @@ static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3
 /* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
    prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
    what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
                                       bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
@@ -11130,6 +11567,7 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
 
 /* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
    Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
                                       dlpi_s3_key *last) {
     dlpi_s3_run *run = &l->now.run[kind];
@@ -11147,6 +11585,7 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
 
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
    taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+DLPI_COLD
 static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
@@ -11161,6 +11600,7 @@ static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
 
 /* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
    keys are made of. */
+DLPI_COLD
 static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
     dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
     dlpi_s3_record r;
@@ -11179,6 +11619,7 @@ static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_
 }
 
 /* Have the segment go on behind the page of which a block was made. */
+DLPI_COLD
 static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
     const dlpi_s3_key *last = &l->last[0];
     if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
@@ -11206,6 +11647,7 @@ static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block
 
 /* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
    again. */
+DLPI_COLD
 static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
                                      size_t n) {
     dlpi_s3_page *p = &l->now;
@@ -11230,11 +11672,13 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
 
 /* ---- Segments. */
 
+DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_segment_new(void) {
     return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
 }
 
 /* Remember the last key that was given out, if it is of the segment's first block. */
+DLPI_COLD
 static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
     dlpi_s3_record r;
     if (!s->blocks || s->blocks->at == 0) return;
@@ -11242,6 +11686,7 @@ static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
 }
 
 /* Free the segment's first block, all of which was given out, or the segment goes. */
+DLPI_COLD
 static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     dlpi_s3_block *b = s->blocks;
     l->held -= b->n;
@@ -11250,6 +11695,7 @@ static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
 }
 
 /* Free the first segment. */
+DLPI_COLD
 static void dlpi_s3_list_drop(dlp_s3_list *l) {
     dlpi_s3_segment *s = l->first;
     while (s->blocks) dlpi_s3_list_drop_block(l, s);
@@ -11259,6 +11705,7 @@ static void dlpi_s3_list_drop(dlp_s3_list *l) {
 }
 
 /* Join segments that are over with those behind them that are, too. */
+DLPI_COLD
 static void dlpi_s3_list_join(dlp_s3_list *l) {
     for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
         if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
@@ -11277,6 +11724,7 @@ static void dlpi_s3_list_join(dlp_s3_list *l) {
 }
 
 /* Split the segment. Returns the one behind the split; NULL: no memory. */
+DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
                                          const dlpi_s3_key *split, double left) {
     dlpi_s3_segment *more = dlpi_s3_segment_new();
@@ -11296,6 +11744,7 @@ static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
 
 /* Split the segment behind the groups of keys that begin as its last page does, at most n times.
    Returns whether it was split. */
+DLPI_COLD
 static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
     dlpi_s3_segment *at = s;
     dlpi_s3_key *split = &l->last[0];
@@ -11314,6 +11763,7 @@ static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from,
 }
 
 /* Split the segment, into at most n more. Returns whether that was possible. */
+DLPI_COLD
 static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
     const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
@@ -11328,6 +11778,7 @@ static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
 }
 
 /* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+DLPI_COLD
 static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
     if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
     return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
@@ -11336,6 +11787,7 @@ static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uin
 
 /* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
    may be asked for. */
+DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
     dlpi_s3_segment *longest = NULL;
     uint32_t i = 0, under_way = 0;
@@ -11353,6 +11805,7 @@ static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out
 }
 
 /* Split segments until as many pages can be asked for as may be. */
+DLPI_COLD
 static void dlpi_s3_list_spread(dlp_s3_list *l) {
     dlpi_s3_segment *s;
     uint32_t n;
@@ -11363,6 +11816,7 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
+DLPI_COLD
 static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *value) {
     if (!value[0]) return;
     if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
@@ -11372,6 +11826,7 @@ static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *val
 }
 
 /* Write the query of the segment's next page, its names in order. */
+DLPI_COLD
 static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
@@ -11387,6 +11842,7 @@ static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, c
 }
 
 /* Say what is wrong with the segment's next page. */
+DLPI_COLD
 static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
                             dlp_s3_error *err, const char *what) {
     char place[120] = "";
@@ -11401,6 +11857,7 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
 }
 
 /* A record for one more page, with room for its answer; NULL: no memory. */
+DLPI_COLD
 static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     dlpi_s3_page_request *a = l->asks;
     while (a && a->of) a = a->next;
@@ -11418,6 +11875,7 @@ static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
 }
 
 /* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+DLPI_COLD
 static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
     dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
@@ -11440,6 +11898,7 @@ static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *er
 }
 
 /* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+DLPI_COLD
 static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     uint32_t i = 0;
     int rc = DLP_OK;
@@ -11450,6 +11909,7 @@ static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
 }
 
 /* Give up all pages that are under way. */
+DLPI_COLD
 static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     while (dlpi_s3_over_take(&l->over)) continue;
     for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
@@ -11459,6 +11919,7 @@ static void dlpi_s3_list_cancel(dlp_s3_list *l) {
 }
 
 /* Begin the list again, page after page, behind the last key that was given out. */
+DLPI_COLD
 static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     dlpi_s3_segment *s = l->first;
     dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
@@ -11479,6 +11940,7 @@ static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
 }
 
 /* A page's request has ended badly. */
+DLPI_COLD
 static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_segment *s = a->of;
     int status = a->r.error.http_status;
@@ -11498,6 +11960,7 @@ static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
 
 /* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
    it takes, or twice as much if the server does not tell. */
+DLPI_COLD
 static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
     dlpi_s3_segment *s = a->of;
@@ -11524,6 +11987,7 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
 }
 
 /* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+DLPI_COLD
 static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
     dlp_s3_request *r;
     int rc;
@@ -11546,12 +12010,14 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
 
 /* ---- Calls. */
 
+DLPI_COLD
 static int dlpi_s3_list_refuse(dlp_s3_error *err, int code, const char *what) {
     if (err) memset(err, 0, sizeof *err);
     return dlpi_s3_set_error(err, code, 0, "%s", what);
 }
 
 /* Copy what of a description is given. Returns NULL, or what is wrong. */
+DLPI_COLD
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
     if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket)) return "bucket is too long";
     if (d->prefix && !dlpi_s3_copy(l->prefix, sizeof l->prefix, d->prefix))
@@ -11565,6 +12031,7 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
 
 /* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
    delimiter is asked for page after page. */
+DLPI_COLD
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
     if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;
@@ -11572,6 +12039,7 @@ static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) 
     return most > 0 ? most : 1;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err) {
     dlp_s3_list *l;
@@ -11604,6 +12072,7 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
     for (;;) {
@@ -11629,6 +12098,7 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
     }
 }
 
+DLPI_COLD
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
     if (list->over.out > 0 && list->io->pid == getpid()) dlpi_s3_list_cancel(list);
@@ -11680,18 +12150,22 @@ typedef struct dlpi_src_mark {
 } dlpi_src_mark;
 
 /* The bytes that an entry's length says; 0: none, or they are not known. */
+DLPI_COLD
 static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
+DLPI_COLD
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
 }
 
+DLPI_COLD
 static uint64_t dlpi_src_key_hash(const char *key, size_t n) { /* FNV-1a, its bits mixed */
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)key[i]) * UINT64_C(0x100000001b3);
     return (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+DLPI_COLD
 static void dlpi_src_places_free(dlp_s3_manifest *m) {
     free(m->place);
     m->place = NULL;
@@ -11699,13 +12173,16 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
 }
 
 /* The ETag that stands behind a key in the manifest's text; "": none. */
+DLPI_COLD
 static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
 
+DLPI_COLD
 static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
     return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
 }
 
 /* The place of a key of a version, or the empty one that it would take. */
+DLPI_COLD
 static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
                                    const char *etag) {
     uint64_t mask = m->places - 1;
@@ -11717,6 +12194,7 @@ static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, si
 }
 
 /* Have a table that one more key leaves half empty at least. */
+DLPI_COLD
 static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
     if (m->places > 0 && (m->n_keys + 1) * 2 <= m->places) return true;
@@ -11733,10 +12211,12 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
 }
 
 /* Make an array longer. Returns it, or NULL: there is no memory, and it is as it was. */
+DLPI_COLD
 static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
+DLPI_COLD
 static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
     void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
     if (offset) m->offset = offset;
@@ -11751,6 +12231,7 @@ static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_src_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes) {
     void *at = dlpi_src_longer(m->key_at, keys, sizeof *m->key_at), *text;
     if (at) m->key_at = at;
@@ -11762,6 +12243,7 @@ static bool dlpi_src_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes
     return true;
 }
 
+DLPI_COLD
 static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half at least */
     uint64_t more = room + room / 2;
     return more > want ? more : want + 64;
@@ -11769,6 +12251,7 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
 
 /* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
    long as keys rise, as those of a list do, a key that is not the last one is new. */
+DLPI_COLD
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
     size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
@@ -11797,16 +12280,19 @@ static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const ch
     return (int64_t)m->n_keys++;
 }
 
+DLPI_COLD
 static bool dlpi_src_items_ready(dlp_s3_manifest *m) {
     if (m->items == NULL) m->items = calloc((size_t)m->room, sizeof *m->items);
     return m->items != NULL;
 }
 
+DLPI_COLD
 static dlpi_src_mark dlpi_src_mark_of(const dlp_s3_manifest *m) {
     return (dlpi_src_mark){m->n, m->n_keys, m->text_bytes};
 }
 
 /* Many entries were added, or, with a mark, are not to have been. What only adding wants goes. */
+DLPI_COLD
 static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *back) {
     if (back) {
         m->n = back->n;
@@ -11821,6 +12307,7 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
 }
 
 /* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+DLPI_COLD
 static bool dlpi_src_etag_good(const char *etag) {
     size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
     return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
@@ -11828,6 +12315,7 @@ static bool dlpi_src_etag_good(const char *etag) {
 }
 
 /* What is wrong with an entry, or NULL. */
+DLPI_COLD
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
@@ -11842,6 +12330,7 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
 }
 
 /* As dlp_s3_manifest_add; the entry is in order. */
+DLPI_COLD
 static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     int64_t key;
     if (m->n == UINT64_C(1) << 40) return DLP_ERR_LIMIT;
@@ -11858,12 +12347,14 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_src_put_failed(dlp_s3_error *err, int rc) {
     return dlpi_s3_set_error(err, rc, 0,
                              rc == DLP_ERR_LIMIT ? "too many entries, or keys"
                                                  : "no memory for the manifest");
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
     dlp_s3_manifest *m;
     if (err) memset(err, 0, sizeof *err);
@@ -11874,6 +12365,7 @@ DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m) {
     if (m == NULL) return;
     dlpi_src_places_free(m);
@@ -11886,6 +12378,7 @@ DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m) {
     free(m);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err) {
     const char *wrong;
     int rc;
@@ -11898,6 +12391,7 @@ DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dl
     return rc == DLP_OK ? DLP_OK : dlpi_src_put_failed(err, rc);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                                 dlp_s3_error *err) {
     dlp_s3_list *list = NULL;
@@ -11929,6 +12423,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
 /* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
+DLPI_COLD
 static int dlpi_src_line(FILE *f, char *line) {
     int n = 0, c;
     while ((c = getc(f)) != EOF && c != '\n') {
@@ -11940,6 +12435,7 @@ static int dlpi_src_line(FILE *f, char *line) {
 }
 
 /* Decode a key in its place. Returns what is wrong with it, or NULL. */
+DLPI_COLD
 static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
     for (const char *at = key; *at != 0; at++) {
@@ -11961,6 +12457,7 @@ static const char *dlpi_src_key_decode(char *key) {
 }
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
+DLPI_COLD
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;
@@ -11991,6 +12488,7 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     return dlpi_src_entry_wrong(e);
 }
 
+DLPI_COLD
 static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
                                    dlp_s3_error *err) {
     char line[DLPI_SRC_LINE_MOST + 1];
@@ -12010,6 +12508,7 @@ static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_error *err) {
     dlpi_src_mark mark;
     FILE *f;
@@ -12027,6 +12526,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
     return rc;
 }
 
+DLPI_COLD
 static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
@@ -12042,6 +12542,7 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     putc('\n', f);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err) {
     char tmp[4096];
     dlp_s3_entry e;
@@ -12077,6 +12578,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     return DLP_ERR_SYSTEM;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
     out->key = dlpi_src_key(m, i);
@@ -12087,8 +12589,10 @@ DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entr
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF uint64_t dlp_s3_manifest_count(const dlp_s3_manifest *m) { return m ? m->n : 0; }
 
+DLPI_COLD
 DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
@@ -12099,6 +12603,7 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     return h;
 }
 
+DLPI_COLD
 DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m) {
     if (m == NULL) return 0;
     return sizeof *m + m->room * (2 * sizeof *m->offset + sizeof *m->key) +
@@ -12176,6 +12681,7 @@ typedef struct dlpi_src_worker {
     int stop_looks;
 } dlpi_src_worker;
 
+DLPI_COLD
 static void dlpi_src_put(dlpi_src_list *l, dlpi_src_get *q, int where) {
     q->where = where;
     q->next = NULL;
@@ -12186,6 +12692,7 @@ static void dlpi_src_put(dlpi_src_list *l, dlpi_src_get *q, int where) {
     l->last = q;
 }
 
+DLPI_COLD
 static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
     dlpi_src_get *q = l->first;
     if (q) l->first = q->next;
@@ -12193,6 +12700,7 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
 }
 
 /* Take q, which comes after before (NULL: it is the first), out of its list. */
+DLPI_COLD
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
     if (before)
         before->next = q->next;
@@ -12201,6 +12709,7 @@ static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get
     if (l->last == q) l->last = before;
 }
 
+DLPI_COLD
 static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
     dlpi_src_get *q;
     pthread_mutex_lock(&w->lock);
@@ -12211,6 +12720,7 @@ static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
     return q;
 }
 
+DLPI_COLD
 static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
     pthread_mutex_lock(&w->lock);
     q->where = DLPI_SRC_FREE;
@@ -12221,20 +12731,24 @@ static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
 }
 
 /* NULL: no pipe calls. */
+DLPI_COLD
 static const dlp_pipe *dlpi_src_pipe_of(const dlp_call *call) {
     return call != NULL && call->w != NULL ? call->w->p : NULL;
 }
 
+DLPI_COLD
 static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopped(p); }
 
 /* ---- one item, step by step ---- */
 
+DLPI_COLD
 static bool dlpi_src_fails(dlpi_src_get *q, int what) {
     q->what = what;
     return false;
 }
 
 /* Do bytes that came, or are known to come, fit? */
+DLPI_COLD
 static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
     q->got = bytes;
     if (bytes > s->capacity) return dlpi_src_fails(q, DLPI_SRC_SIZE);
@@ -12245,6 +12759,7 @@ static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t byt
 
 /* A whole object whose size is known has no more room than that: so it is known not to be larger
    than a part, where that is so, and asked for without a range, which some servers refuse. */
+DLPI_COLD
 static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
@@ -12262,6 +12777,7 @@ static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s
 }
 
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
+DLPI_COLD
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
     return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
@@ -12269,6 +12785,7 @@ static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at,
 }
 
 /* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
+DLPI_COLD
 static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
     q->item = item;
     q->mate = NULL;
@@ -12286,6 +12803,7 @@ static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *i
 }
 
 /* The request of one item is over: look at what came. */
+DLPI_COLD
 static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
     if (dlpi_src_other_size(r, &q->at, &q->got))
@@ -12297,6 +12815,7 @@ static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
 }
 
 /* How messages call an object; the end of a long key says more than its beginning. */
+DLPI_COLD
 static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
     snprintf(text, size, "s3://%.63s/%s%s", bucket, n > most ? "..." : "",
@@ -12304,8 +12823,10 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     dlpi_s3_one_line(text);
 }
 
+DLPI_COLD
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+DLPI_COLD
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...) {
     va_list args;
     int n;
@@ -12317,6 +12838,7 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
 }
 
 /* What went wrong with a request, in 255 bytes: what names it first, what explains it last. */
+DLPI_COLD
 static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
     size_t n;
@@ -12340,6 +12862,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
 }
 
 /* The item failed: say why. Returns what fetch returns. */
+DLPI_COLD
 static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
@@ -12370,6 +12893,7 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
 }
 
 /* Make an item of what came. Returns what fetch returns. */
+DLPI_COLD
 static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
     const dlpi_s3_source *s = w->source;
     if (q->what != DLPI_SRC_FINE) return dlpi_src_complain(s, q);
@@ -12381,20 +12905,24 @@ static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
 /* ---- fetches that wait ---- */
 
 /* Close the I/O: what it has is dropped. */
+DLPI_COLD
 static void dlpi_src_drop(dlp_s3_io **io) {
     dlp_s3_io_close(*io);
     *io = NULL;
 }
 
 /* Has a pipe been stopped for longer than most requests take? Called every DLPI_SRC_LOOK_MS. */
+DLPI_COLD
 static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
     return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
 }
 
+DLPI_COLD
 static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_error *err) {
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
+DLPI_COLD
 static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     if (r->error.code == 0)
         dlpi_s3_set_error(&r->error, rc, 0,
@@ -12405,6 +12933,7 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
 }
 
 /* Do one request, with an I/O that has no other. Returns r->code, which may be DLP_STOPPED. */
+DLPI_COLD
 static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
                          dlp_s3_request *r) {
     dlp_s3_request *done;
@@ -12420,19 +12949,23 @@ static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe
 
 /* ---- workers ---- */
 
+DLPI_COLD
 static uint64_t dlpi_src_stride(const dlpi_s3_source *s) { /* of a record's buffer */
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
+DLPI_COLD
 static int dlpi_src_mates(const dlpi_s3_source *s) {
     int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
+DLPI_COLD
 static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) { /* of all records */
     return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
+DLPI_COLD
 static void dlpi_src_worker_free(dlpi_src_worker *w) {
     if (w == NULL) return;
     for (int i = 0; w->get && i < w->source->d.in_flight; i++) dlp_s3_io_close(w->get[i].io);
@@ -12446,6 +12979,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
+DLPI_COLD
 static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
     size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
@@ -12473,6 +13007,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     return w;
 }
 
+DLPI_COLD
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_new(s);
@@ -12486,6 +13021,7 @@ static int dlpi_src_worker_init(void *user, int worker, void **state) {
     return rc;
 }
 
+DLPI_COLD
 static void dlpi_src_worker_exit(void *user, int worker, void *state) {
     dlpi_s3_source *s = user;
     dlpi_src_worker *w = state;
@@ -12494,21 +13030,25 @@ static void dlpi_src_worker_exit(void *user, int worker, void *state) {
 }
 
 /* Has a worker of a pipe what wire gives it? */
+DLPI_COLD
 static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
+DLPI_COLD
 static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
     return dlpi_src_is_worker(item->call, w) && w->source == s ? w : NULL;
 }
 
+DLPI_COLD
 static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "a source of objects wants the worker_init that it has");
 }
 
 /* dlp_dataset.fetch. */
+DLPI_COLD
 static int dlpi_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
@@ -12529,21 +13069,25 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 /* ---- many at once: dlp_async ---- */
 
 /* Ranges of one object: may b follow a in one request? */
+DLPI_COLD
 static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
+DLPI_COLD
 static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
 }
 
+DLPI_COLD
 static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
 /* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
+DLPI_COLD
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
     const dlpi_s3_source *s = w->source;
@@ -12565,9 +13109,10 @@ static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *
 }
 
 /* Gather the oldest held item and its neighbours, in the order of their ranges. NULL: none. */
+DLPI_COLD
 static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     dlpi_src_get *first = dlpi_src_take(&w->held), *last = first, *q;
-    bool before;
+    bool before = false;
     if (first == NULL || !dlpi_src_joinable(w->source, first)) return first;
     for (int n = 1; n < w->mates_most; n++) {
         q = dlpi_src_neighbour(w, first, last, &before);
@@ -12584,6 +13129,7 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
 }
 
 /* One request for first and its mates. */
+DLPI_COLD
 static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     dlp_s3_request *r = &first->request;
     uint64_t at = first->at.offset;
@@ -12603,6 +13149,7 @@ static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
 }
 
 /* Undo a gathering: each is held again. alone: and to be asked for by itself. */
+DLPI_COLD
 static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     dlpi_src_list apart = {NULL, NULL};
     for (dlpi_src_get *q = first, *next; q != NULL; q = next) {
@@ -12617,6 +13164,7 @@ static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
 }
 
 /* A request is over, by its code. */
+DLPI_COLD
 static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     bool joint = first->mate != NULL;
     if (joint && first->request.code != DLP_OK) {
@@ -12633,6 +13181,7 @@ static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
 }
 
 /* Begin requests for what is held, as many as there is room for. Returns 0, or negative: broken. */
+DLPI_COLD
 static int dlpi_src_flush(dlpi_src_worker *w) {
     dlpi_src_get *first;
     int rc;
@@ -12657,6 +13206,7 @@ static int dlpi_src_flush(dlpi_src_worker *w) {
 }
 
 /* The pipe was stopped: nothing is waited for any more. */
+DLPI_COLD
 static void dlpi_src_give_up(dlpi_src_worker *w) {
     dlpi_src_drop(&w->io);
     w->out = 0;
@@ -12671,6 +13221,7 @@ static void dlpi_src_give_up(dlpi_src_worker *w) {
 }
 
 /* Let requests move, for at most timeout_ms. Returns 0, or negative: broken. */
+DLPI_COLD
 static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     dlp_s3_request *done[64];
     int n, rc = dlpi_src_flush(w);
@@ -12685,6 +13236,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
+DLPI_COLD
 static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
@@ -12706,6 +13258,7 @@ static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) 
 
 /* Settle what is over. With a decode one at a time: its place is free for the next request, and
    sockets are looked at, before the next decode. */
+DLPI_COLD
 static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, most = w->source->d.decode ? 1 : max;
     dlpi_src_get *q;
@@ -12719,6 +13272,7 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
 
 /* Behind a stop the first reap only takes note: what it gave back could still be taken for items
    that failed. From the second on the pipe wants nothing but the records. */
+DLPI_COLD
 static int dlpi_src_reap_items(void *user, void *worker_state, dlp_item **done, int *code, int max,
                                int timeout_ms) {
     dlpi_src_worker *w = worker_state;
@@ -12737,6 +13291,7 @@ static int dlpi_src_reap_items(void *user, void *worker_state, dlp_item **done, 
 
 /* ---- parts ---- */
 
+DLPI_COLD
 static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
     char text[256];
     dlpi_src_words(r, text, sizeof text);
@@ -12744,6 +13299,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
+DLPI_COLD
 static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
@@ -12751,6 +13307,7 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
+DLPI_COLD
 static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
@@ -12762,6 +13319,7 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
+DLPI_COLD
 static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                              dlp_s3_request *r) {
@@ -12773,6 +13331,7 @@ static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_
     return r->code == DLP_OK ? 0 : dlpi_src_part_complain(part, r);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
@@ -12791,6 +13350,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
 }
 
 /* Learn the size of what is to be downloaded, and the ETag that it has to have. */
+DLPI_COLD
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;
@@ -12809,6 +13369,7 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
 }
 
 /* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
+DLPI_COLD
 static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                 const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
@@ -12823,6 +13384,7 @@ static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const d
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              int fd) {
     dlp_s3_request head;
@@ -12833,6 +13395,7 @@ static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_
     return dlpi_src_download_to(s, io, part, &at, head.etag, fd);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd) {
     const dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
@@ -12851,6 +13414,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     const dlpi_s3_source *s = user;
     dlp_s3_entry e;
@@ -12860,6 +13424,7 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
 }
 
 /* dlp_source.parts. */
+DLPI_COLD
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
@@ -12886,6 +13451,7 @@ typedef struct dlpi_src_rows {
 } dlpi_src_rows;
 
 /* The entry that a row is in. */
+DLPI_COLD
 static uint64_t dlpi_src_entry_of(const dlpi_s3_source *s, uint64_t row) {
     uint64_t low = 0, high = dlp_s3_manifest_count(s->d.manifest);
     while (high - low > 1) {
@@ -12899,6 +13465,7 @@ static uint64_t dlpi_src_entry_of(const dlpi_s3_source *s, uint64_t row) {
 }
 
 /* Up to where may a request that begins with row at go? */
+DLPI_COLD
 static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
     if (most == 0) most = 1;
@@ -12907,6 +13474,7 @@ static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
 }
 
 /* A wanted row's piece, and one of what lies before it and is not wanted. */
+DLPI_COLD
 static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
     uint64_t bytes = x->s->d.row_bytes;
     dlp_s3_piece *p = &x->piece[x->n_pieces];
@@ -12918,11 +13486,13 @@ static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t ro
     r->length += (gap + 1) * bytes;
 }
 
+DLPI_COLD
 static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
 /* A request for wanted rows up to end, with gaps that are short enough. */
+DLPI_COLD
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
     uint64_t gap = 0, bytes = s->d.row_bytes;
@@ -12939,6 +13509,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 }
 
 /* Make the next request. Returns false: all were made. */
+DLPI_COLD
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
@@ -12962,6 +13533,7 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
@@ -12974,11 +13546,13 @@ static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_c
     return x->place != NULL && x->piece != NULL;
 }
 
+DLPI_COLD
 static void dlpi_src_rows_end(dlpi_src_rows *x) {
     free(x->place);
     free(x->piece);
 }
 
+DLPI_COLD
 static int dlpi_src_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) {
     char text[256];
     dlpi_src_words(r, text, sizeof text);
@@ -12994,6 +13568,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
+DLPI_COLD
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
         dlpi_src_get *q = x->next ? x->next : x->idle;
@@ -13016,6 +13591,7 @@ static int dlpi_src_joint_send(dlpi_src_joint *x) {
 }
 
 /* Take back what is over. Returns 0, or failure. */
+DLPI_COLD
 static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     dlp_s3_request *done[16];
     int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
@@ -13032,6 +13608,7 @@ static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     return rc;
 }
 
+DLPI_COLD
 static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
     dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
@@ -13052,6 +13629,7 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     return rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field) {
     dlpi_s3_source *source = (dlpi_s3_source *)(void *)from;
     dlpi_src_worker *w = chunk->worker_state;
@@ -13080,11 +13658,13 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
 }
 
 /* dlp_chunk_fn. */
+DLPI_COLD
 static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
 /* dlp_source.chunks. */
+DLPI_COLD
 static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
@@ -13097,6 +13677,7 @@ static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
 /* ---- open, wire, close ---- */
 
 /* The first thing that is wrong with a desc, or NULL. */
+DLPI_COLD
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (d->s3 == NULL) return "s3: required";
     if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
@@ -13113,6 +13694,7 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     return NULL;
 }
 
+DLPI_COLD
 static void dlpi_src_lengths(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
@@ -13124,6 +13706,7 @@ static void dlpi_src_lengths(dlpi_s3_source *s) {
 }
 
 /* What is wrong with the room for items, or NULL. */
+DLPI_COLD
 static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
     if (field == NULL) return NULL;
@@ -13139,6 +13722,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
 }
 
 /* Count the rows of all entries. What is wrong with them, or NULL. */
+DLPI_COLD
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
@@ -13157,6 +13741,7 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
 }
 
 /* tell: that the server is away. */
+DLPI_COLD
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
@@ -13169,6 +13754,7 @@ static int dlpi_src_tell(void *user, char *buf, size_t size) {
                     s->bucket, (double)away_ns / 1e9, field, (int)ms);
 }
 
+DLPI_COLD
 static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
     workers->worker_init = dlpi_src_worker_init;
     workers->worker_exit = dlpi_src_worker_exit;
@@ -13176,6 +13762,7 @@ static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) 
     workers->tell = dlpi_src_tell;
 }
 
+DLPI_COLD
 static int dlpi_src_close(dlp_source *source) {
     dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
@@ -13184,6 +13771,7 @@ static int dlpi_src_close(dlp_source *source) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static void dlpi_src_source(dlpi_s3_source *s) {
     s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
                                .fields = s->d.fields,
@@ -13202,6 +13790,7 @@ static void dlpi_src_source(dlpi_s3_source *s) {
     dlpi_src_wire_workers(s, &s->source.fetch.workers);
 }
 
+DLPI_COLD
 DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err) {
     const char *wrong;
     dlpi_s3_source *s;
@@ -13232,6 +13821,7 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
 }
 
+DLPI_COLD
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)(const void *)source;
     uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));

@@ -399,6 +399,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #define DLPI_NAME_FORMAT 1u
 
 /* The directory that fd, just opened, is; NULL: errno. */
+DLPI_COLD
 static DIR *dlpi_dir_open(int fd) {
     DIR *dir;
     fd = dlpi_fd_above(fd);
@@ -419,6 +420,7 @@ typedef struct dlpi_name_rec {
 } dlpi_name_rec;
 _Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
 
+DLPI_COLD
 static bool dlpi_name_ok(const char *name) {
     size_t n = name ? strnlen(name, 64) : 0;
     if (n < 1 || n > 63 || name[0] == '.') return false;
@@ -431,6 +433,7 @@ static bool dlpi_name_ok(const char *name) {
 }
 
 /* path: [DLPI_NAME_PATH]. For signal handlers. */
+DLPI_COLD
 static void dlpi_name_path(const char *name, char *path) {
     static const char head[] = DLPI_SHM_DIR "/" DLPI_NAME_PREFIX;
     size_t n = strnlen(name, 63);
@@ -440,6 +443,7 @@ static void dlpi_name_path(const char *name, char *path) {
 }
 
 /* Does path lead to the file that is open as fd? For signal handlers. */
+DLPI_COLD
 static bool dlpi_name_is(const char *path, int fd) {
     struct stat at, open_file;
     return fstat(fd, &open_file) == 0 && lstat(path, &at) == 0 && at.st_dev == open_file.st_dev &&
@@ -447,6 +451,7 @@ static bool dlpi_name_is(const char *path, int fd) {
 }
 
 /* Is fd a record that only this user can write? Else errno tells. Root reads everybody's. */
+DLPI_COLD
 static bool dlpi_name_ours(int fd, bool reads) {
     struct stat st;
     if (fstat(fd, &st) != 0) return false;
@@ -455,6 +460,7 @@ static bool dlpi_name_ours(int fd, bool reads) {
     return S_ISREG(st.st_mode) && (st.st_mode & 077) == 0;
 }
 
+DLPI_COLD
 static uint64_t dlpi_name_check(const dlpi_name_rec *r) {
     uint64_t words[offsetof(dlpi_name_rec, check) / 8], h = DLPI_NAME_MAGIC;
     memcpy(words, r, sizeof words);
@@ -463,6 +469,7 @@ static uint64_t dlpi_name_check(const dlpi_name_rec *r) {
 }
 
 /* bytes, n: a record's file. *out is written on success. */
+DLPI_COLD
 static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     dlpi_name_rec r;
     if (n < sizeof r) return DLP_ERR_CORRUPT;
@@ -476,6 +483,7 @@ static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
     uint8_t *at = to;
     while (bytes > 0) {
@@ -489,6 +497,7 @@ static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
     return true;
 }
 
+DLPI_COLD
 static int dlpi_name_read(int fd, dlpi_name_rec *out) {
     dlpi_name_rec r;
     if (!dlpi_read_at(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
@@ -497,6 +506,7 @@ static int dlpi_name_read(int fd, dlpi_name_rec *out) {
 
 /* Open, or make, the file at path and lock it. Returns it, or -1 with errno, EWOULDBLOCK where
    another holds the lock: then *owner is its pid, or 0. */
+DLPI_COLD
 static int dlpi_name_lock(const char *path, int32_t *owner) {
     const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
     struct timespec pause = {0, 2000000};
@@ -526,6 +536,7 @@ static int dlpi_name_lock(const char *path, int32_t *owner) {
     return -1;
 }
 
+DLPI_COLD
 static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
     dlp_error e;
     dlpi_error_set(&e, code, "shm.name", "%s%s%s: " DLPI_SHM_DIR "/" DLPI_NAME_PREFIX "%s", what,
@@ -534,6 +545,7 @@ static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
     return dlpi_pipe_fail(p, &e);
 }
 
+DLPI_COLD
 static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
     char what[96];
     snprintf(what, sizeof what, "the name is in use, by process %d", (int)owner);
@@ -542,6 +554,7 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
 
 /* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
    open and locked, to be inherited by fork. Only one of the processes removes it. */
+DLPI_COLD
 static int dlpi_name_create(dlp_pipe *p) {
     const dlpi_pipe_rec *pipe = dlpi_area_at(p, DLPI_REC_PIPE, 0);
     char path[DLPI_NAME_PATH];
@@ -576,6 +589,7 @@ static int dlpi_name_create(dlp_pipe *p) {
 
 /* Take the name away, the lock still held, then let go. Makes only calls that a signal handler may
    make. */
+DLPI_COLD
 static void dlpi_name_remove(dlp_pipe *p) {
     char path[DLPI_NAME_PATH];
     int saved = errno;
@@ -588,6 +602,7 @@ static void dlpi_name_remove(dlp_pipe *p) {
 }
 
 /* Look at the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno: no file of ours. */
+DLPI_COLD
 static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     struct timespec now;
     struct stat st;
@@ -612,6 +627,7 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
 }
 
 /* Returns 1: removed; 0: in use, or not there; DLP_ERR_SYSTEM with errno: not ours to remove. */
+DLPI_COLD
 static int dlpi_name_sweep(const char *path) {
     int removed = 0, errnum, fd;
     fd = dlpi_fd_above(open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
@@ -661,6 +677,7 @@ struct dlp_monitor {
 #define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
 
 /* Read n bytes at an offset inside element i of a record. */
+DLPI_COLD
 static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
     const dlpi_area *r = &m->areas[id];
@@ -668,6 +685,7 @@ static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t of
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
+DLPI_COLD
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     const int id = dlpi_record_id(r);
     if (id == 0) return DLP_OK; /* of a newer version */
@@ -679,6 +697,7 @@ static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     dlpi_region h;
     struct stat st;
@@ -713,6 +732,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
 }
 
 /* Are there `count` of these, as large as they must be? */
+DLPI_COLD
 static bool dlpi_view_has(const dlp_monitor *m, int id, uint64_t stride, uint64_t count) {
     return m->areas[id].stride >= stride && m->areas[id].count == count;
 }
@@ -720,6 +740,7 @@ static bool dlpi_view_has(const dlp_monitor *m, int id, uint64_t stride, uint64_
 /* Can there be a pipe of these numbers? All that is read later is counted by them: the bounds are
    those that start holds a pipe to, so that no damaged one makes a monitor read, or allocate,
    without end. */
+DLPI_COLD
 static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
     return r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
            r->n_work <= r->n_stages && r->n_item_work <= r->n_work && r->n_workers >= 1 &&
@@ -733,6 +754,7 @@ static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
 
 /* Are the areas there that every pipe has, of as many records as it says, each large enough to be
    read as what it is? A record for each worker, and one for the consumer. */
+DLPI_COLD
 static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
     const uint64_t lanes = (uint64_t)r->n_workers + 1;
     return dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
@@ -745,6 +767,7 @@ static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
            dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
 }
 
+DLPI_COLD
 static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     dlpi_pipe_rec *r = &m->pipe;
     if (!dlpi_view_has(m, DLPI_REC_PIPE, sizeof *r, 1) ||
@@ -757,6 +780,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
 }
 
 /* Does the stage have its place, its workers (none shared), its words in the slots? */
+DLPI_COLD
 static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, int32_t id,
                                uint8_t *owned, uint32_t *works) {
     const dlpi_pipe_rec *p = &m->pipe;
@@ -777,6 +801,7 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
            s->stage_words_offset <= m->areas[DLPI_REC_SLOTS].stride - 8;
 }
 
+DLPI_COLD
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     uint8_t *owned = calloc((size_t)m->pipe.n_workers + 1, 1);
     uint32_t works = 0;
@@ -797,6 +822,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
 }
 
 /* A stage as it is seen; its numbers of workers are checked. */
+DLPI_COLD
 static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     dlpi_seen *s = &m->seen;
     dlpi_seen_stage *row = &s->stages[i];
@@ -813,6 +839,7 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     if ((uint32_t)r->work < s->n_work) s->work[r->work] = (int32_t)i;
 }
 
+DLPI_COLD
 static void dlpi_view_point(dlp_monitor *m) {
     dlpi_seen *s = &m->seen;
     s->ctl = &m->ctl[0];
@@ -830,6 +857,7 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->areas = m->areas;
 }
 
+DLPI_COLD
 static void dlpi_view_free(dlp_monitor *m) {
     free(m->ctl);
     free(m->order);
@@ -843,6 +871,7 @@ static void dlpi_view_free(dlp_monitor *m) {
 }
 
 /* Make room for what the records say, still without its numbers. */
+DLPI_COLD
 static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     const dlpi_pipe_rec *r = &m->pipe;
     dlpi_seen *s = &m->seen;
@@ -877,6 +906,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
     memset(m->slot_seen, 0, s->n_slots);
@@ -898,6 +928,7 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
 
 /* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
    so all the time, and its slot was not given to another while we looked. */
+DLPI_COLD
 static bool dlpi_view_ctl(dlp_monitor *m) {
     const dlpi_seen *s = &m->seen;
     dlpi_ctl *c = &m->ctl[1];
@@ -925,6 +956,7 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
 }
 
 /* The newest events of lane i, if there are any since the last time. */
+DLPI_COLD
 static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     const dlpi_seen *s = &m->seen;
     dlp_trace_event *to = m->trace + (size_t)i * s->trace_events;
@@ -948,6 +980,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_view_workers(dlp_monitor *m) {
     for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
         dlpi_worker_block *b = &m->blocks[i];
@@ -959,6 +992,7 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
         dlpi_stage_rec *r = &m->stages[i];
@@ -972,6 +1006,7 @@ static bool dlpi_view_tuned(dlp_monitor *m) {
 }
 
 /* Read a word; those that lie beside it are kept for the next. */
+DLPI_COLD
 static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
     dlp_monitor *m = from;
     uint32_t half;
@@ -991,6 +1026,7 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     return true;
 }
 
+DLPI_COLD
 static bool dlpi_view_kinds(dlp_monitor *m) {
     const dlpi_words words = {m->areas, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
@@ -998,6 +1034,7 @@ static bool dlpi_view_kinds(dlp_monitor *m) {
 }
 
 /* Copy the numbers. What is torn is read again; what stays so is damaged. */
+DLPI_COLD
 static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlpi_seen *s = &m->seen;
     bool ok = false;
@@ -1011,6 +1048,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
 }
 
 /* Everything but where the region comes from: m->fd is open. */
+DLPI_COLD
 static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
     int rc = dlpi_view_header(m, err);
     if (rc == DLP_OK) rc = dlpi_view_pipe(m, err);
@@ -1027,6 +1065,7 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- whose region ---- */
 
+DLPI_COLD
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
     ssize_t n;
@@ -1038,6 +1077,7 @@ static bool dlpi_proc_is_region(int proc, int number) {
 }
 
 /* Open it, read only. Returns it, or -1 with errno. */
+DLPI_COLD
 static int dlpi_proc_open(int proc, int number) {
     char path[24];
     int fd;
@@ -1050,6 +1090,7 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
+DLPI_COLD
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;
@@ -1063,6 +1104,7 @@ static bool dlpi_proc_lives(int proc) {
 }
 
 /* Is the pipe still its owner's? */
+DLPI_COLD
 static int dlpi_owner_check(const dlp_monitor *m, dlp_error *err) {
     char path[24];
     struct stat ours, theirs;
@@ -1078,12 +1120,14 @@ static int dlpi_owner_check(const dlp_monitor *m, dlp_error *err) {
                           (int)m->info.pid);
 }
 
+DLPI_COLD
 static int dlpi_who_system(dlp_error *err, int errnum, const char *what, int pid) {
     dlpi_error_set(err, DLP_ERR_SYSTEM, "who", "%s %d: %s", what, pid, strerror(errnum));
     if (err) err->errnum = errnum;
     return DLP_ERR_SYSTEM;
 }
 
+DLPI_COLD
 static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
@@ -1094,6 +1138,7 @@ static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
 }
 
 /* Does the region at fd belong to the pipe that was asked for? which: NULL, a name or a number. */
+DLPI_COLD
 static bool dlpi_proc_wanted(int fd, int number, const char *which, char *name) {
     dlp_monitor look;
     char digits[16];
@@ -1107,6 +1152,7 @@ static bool dlpi_proc_wanted(int fd, int number, const char *which, char *name) 
     return which == NULL || strcmp(which, digits) == 0 || strcmp(which, name) == 0;
 }
 
+DLPI_COLD
 static bool dlpi_inode_seen(const ino_t *seen, int n, ino_t inode) {
     for (int i = 0; i < n; i++)
         if (seen[i] == inode) return true;
@@ -1114,6 +1160,7 @@ static bool dlpi_inode_seen(const ino_t *seen, int n, ino_t inode) {
 }
 
 /* Find the pipes of the process. Takes the only one that is wanted. */
+DLPI_COLD
 static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
     DIR *dir = dlpi_dir_open(openat(m->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int found = 0, used = 0;
@@ -1153,6 +1200,7 @@ static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
 }
 
 /* Where a name leads to: checked, alive. */
+DLPI_COLD
 static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     char path[DLPI_NAME_PATH];
     int fd, rc, errnum = 0;
@@ -1182,6 +1230,7 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
     dlpi_name_rec r;
     int rc;
@@ -1203,6 +1252,7 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
                           name, (int)r.pid);
 }
 
+DLPI_COLD
 static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
     size_t digits = strspn(who, "0123456789");
     int rc;
@@ -1212,6 +1262,7 @@ static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
     return dlpi_proc_find(m, who[digits] == ':' ? who + digits + 1 : NULL, err);
 }
 
+DLPI_COLD
 static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) {
     dlp_monitor *m = calloc(1, sizeof *m);
     int rc;
@@ -1286,18 +1337,22 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     bool enough;      /* wait_subscribers have come */
 } dlpi_shm_state;
 
+DLPI_COLD
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
 
+DLPI_COLD
 static void dlpi_fd_close(int *fd) {
     if (*fd < 0) return; /* and not written: in a worker the page would have to be copied */
     close(*fd);
     *fd = -1;
 }
 
+DLPI_COLD
 static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *message) {
     return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
+DLPI_COLD
 static size_t dlpi_procs_bytes(const dlpi_shm_state *s) {
     size_t n = (size_t)s->n_procs;
     return n * sizeof *s->procs + (n + 3) * sizeof *s->fds;
@@ -1305,6 +1360,7 @@ static size_t dlpi_procs_bytes(const dlpi_shm_state *s) {
 
 /* The records are in memory that is shared, though the supervisor alone uses it: private pages that
    it writes between two forks would be copied, and each worker would keep one of its own. */
+DLPI_COLD
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
     int n = 0;
@@ -1334,6 +1390,7 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
 /* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
    or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
    replacement would else wait some ms for a core, and its supervisor before it. */
+DLPI_COLD
 static void dlpi_slice(uint64_t ns) {
     dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
@@ -1362,6 +1419,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
 /* ---- the supervisor ---- */
 
 /* The signals that are sent to all of a job and are the caller's business. */
+DLPI_COLD
 static void dlpi_job_signals(sigset_t *set) {
     sigemptyset(set);
     sigaddset(set, SIGINT);
@@ -1372,6 +1430,7 @@ static void dlpi_job_signals(sigset_t *set) {
 }
 
 /* Signals as a new program has them, but for those. Whoever began us has them wait until here. */
+DLPI_COLD
 static void dlpi_process_signals(void) {
     sigset_t none, job;
     dlpi_job_signals(&job);
@@ -1381,6 +1440,7 @@ static void dlpi_process_signals(void) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+DLPI_COLD
 static void dlpi_process_stdin(void) {
     int fd = dlpi_fd_above(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (fd > 0) dup2(fd, 0);
@@ -1399,6 +1459,7 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
 }
 
 /* What a worker had that we killed for no fault of its item. */
+DLPI_COLD
 static void dlpi_recover_blameless(dlpi_worker *w) {
     const dlpi_death why = {SIGKILL, false, NULL};
     dlpi_running_forget(w);
@@ -1407,6 +1468,7 @@ static void dlpi_recover_blameless(dlpi_worker *w) {
 
 /* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
    Returns its pid, or -errno. */
+DLPI_COLD
 static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t me = getpid(), pid = fork();
@@ -1429,6 +1491,7 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
 }
 
 /* Let the spare be worker k. Returns its pid, 0 if there is none. */
+DLPI_COLD
 static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t pid = s->spare;
@@ -1446,6 +1509,7 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
 /* The first one waits until the workers are likely to have begun: it would take their cores. */
 #define DLPI_SPARE_NS UINT64_C(20000000)
 
+DLPI_COLD
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int task[2], rc;
@@ -1466,6 +1530,7 @@ static void dlpi_spare_keep(dlp_pipe *p) {
    the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
 #define DLPI_TURN_NS UINT64_C(10000000)
 
+DLPI_COLD
 static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
     uint64_t now = dlpi_now_ns(), saved = (64 + (uint64_t)s->n_procs) * DLPI_TURN_NS;
     if (now > saved && s->restart_ns < now - saved) s->restart_ns = now - saved;
@@ -1473,6 +1538,7 @@ static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
     return s->restart_ns > now ? s->restart_ns : now;
 }
 
+DLPI_COLD
 static void dlpi_spare_ended(dlpi_shm_state *s) {
     waitpid(s->spare, NULL, 0);
     s->spare_due_ns = dlpi_restart_turn(s);
@@ -1481,6 +1547,7 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
 }
 
+DLPI_COLD
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
@@ -1497,6 +1564,7 @@ static int dlpi_proc_start(dlp_pipe *p, int k) {
     return 0;
 }
 
+DLPI_COLD
 static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errnum,
                            const char *what) {
     dlp_error e;
@@ -1509,6 +1577,7 @@ static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errn
 }
 
 /* Fork, and again for a while where the system is short of something. */
+DLPI_COLD
 static void dlpi_proc_restart(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     int errnum = dlpi_proc_start(p, k);
@@ -1521,6 +1590,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
 }
 
 /* Worker k has ended: is it to be replaced? */
+DLPI_COLD
 static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t signal_) {
     char text[128];
     if (dlpi_stopped(p)) return false;
@@ -1533,6 +1603,7 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t si
 }
 
 /* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
+DLPI_COLD
 static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_lost *h) {
     uint32_t most = 0;
     for (int k = 0; k < s->n_procs; k++) {
@@ -1546,6 +1617,7 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
+DLPI_COLD
 static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
@@ -1567,6 +1639,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *
    sampler's functions), or because its memory was overwritten. No item is to blame, and the next
    one dies there, too. So what counts is how often that happened with the same work, whoever had
    it; and where it had none, how often in lives in which this worker completed nothing. */
+DLPI_COLD
 static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
     const dlpi_lost *h = why->lost;
     bool works = state == DLP_WORKER_BUSY || state == DLP_WORKER_STARTING; /* else it slept */
@@ -1595,6 +1668,7 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
 }
 
 /* Was it killed for an item that it finished in the end, and had begun another one? */
+DLPI_COLD
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
     const dlpi_worker_block *block = proc->w->block;
     return proc->late &&
@@ -1602,6 +1676,7 @@ static bool dlpi_proc_next_item(const dlpi_proc *proc) {
             DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
+DLPI_COLD
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
@@ -1630,6 +1705,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
 }
 
+DLPI_COLD
 static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs && !dlpi_stopped(p); k++)
@@ -1637,6 +1713,7 @@ static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
 }
 
 /* When the first of those that wait for a turn has it; UINT64_MAX: nobody waits. */
+DLPI_COLD
 static uint64_t dlpi_next_turn(const dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t due = UINT64_MAX;
@@ -1648,6 +1725,7 @@ static uint64_t dlpi_next_turn(const dlp_pipe *p) {
 }
 
 /* Kill workers whose callback runs past its deadline. Only time that we ourselves ran counts. */
+DLPI_COLD
 static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs; k++) {
@@ -1669,6 +1747,7 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     }
 }
 
+DLPI_COLD
 static void dlpi_procs_kill(dlpi_shm_state *s) {
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) kill(s->procs[k].pid, SIGKILL);
@@ -1691,6 +1770,7 @@ _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_supervisor_end(p, 0);
 }
 
+DLPI_COLD
 static bool dlpi_caller_gone(const dlpi_shm_state *s) {
     struct pollfd fds[2] = {s->fds[0], s->fds[1]};
     if (poll(fds, 2, 0) <= 0) return false;
@@ -1699,6 +1779,7 @@ static bool dlpi_caller_gone(const dlpi_shm_state *s) {
 
 /* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a check costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
+DLPI_COLD
 static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
     uint64_t turn = dlpi_next_turn(p);
@@ -1712,6 +1793,7 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
 /* Sleep until something happens, at most ms. Where poll refuses all at once (more than the limit of
    descriptors, which others may lower; no memory), look at each by itself, 100 times a second: our
    end would be that of the pipe. Returns how many have events, or -1: a signal. */
+DLPI_COLD
 static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
     int n = poll(s->fds, (nfds_t)s->n_procs + 3, ms);
     if (n >= 0 || errno == EINTR) return n;
@@ -1760,6 +1842,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
 
 /* Start workers for the first time: the first of each stage, or the others. Returns 0, or errno:
    then the pipe has the error. */
+DLPI_COLD
 static int dlpi_procs_begin(dlp_pipe *p, bool first) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int errnum = 0;
@@ -2021,7 +2104,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static void dlpi_share_areas(dlp_pipe *p) {
+DLPI_COLD static void dlpi_share_areas(dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     if (p->sharing != &dlpi_share_ops) return;
@@ -2399,6 +2482,7 @@ static const dlpi_subscriber_ops dlpi_subscriber_outside = {
 
 /* A thread that was joined is in the kernel's list until it has had a core once more, to leave it.
    It has no lock of the program by then. */
+DLPI_COLD
 static bool dlpi_thread_leaves(const char *tid) {
     char path[64], line[512];
     const char *at;
@@ -2415,6 +2499,7 @@ static bool dlpi_thread_leaves(const char *tid) {
     return (flags & 4) != 0; /* PF_EXITING */
 }
 
+DLPI_COLD
 static int dlpi_threads_here(void) {
     DIR *d = dlpi_dir_open(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int n = 0;
@@ -2425,6 +2510,7 @@ static int dlpi_threads_here(void) {
     return n;
 }
 
+DLPI_COLD
 static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     static const dlpi_bound bounds[] = {
         {"shm.allow_fork_with_threads", DLPI_IN(dlp_shm_desc, allow_fork_with_threads), 0, 1,
@@ -2446,6 +2532,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
 }
 
 /* The records of what is beside the pipe: asked for by the desc, or by worker processes. */
+DLPI_COLD
 static int dlpi_shm_make(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
@@ -2466,20 +2553,24 @@ static int dlpi_shm_make(dlp_pipe *p) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_shm_open(dlp_pipe *p) { return p->d.shm ? dlpi_shm_make(p) : DLP_OK; }
 
+DLPI_COLD
 static int dlpi_shm_processes(dlp_pipe *p, const dlpi_stage *st) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(st);
     return DLP_OK;
 }
 
+DLPI_COLD
 static int dlpi_shm_resolve(dlp_pipe *p) {
     int rc = p->n_procs > 0 && p->shm == NULL ? dlpi_shm_make(p) : DLP_OK;
     p->others = p->n_procs > 0;
     return rc == DLP_OK && p->shm ? dlpi_share_resolve(p) : rc;
 }
 
+DLPI_COLD
 static int dlpi_shm_may_fork(dlp_pipe *p) {
     char text[256];
     int n = dlpi_threads_here();
@@ -2494,6 +2585,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
 
+DLPI_COLD
 static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc = dlpi_procs_alloc(p);
@@ -2510,11 +2602,13 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     return DLP_OK;
 }
 
+DLPI_COLD
 static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
     struct pollfd fd = {s->supervisor_fd, POLLIN, 0};
     return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;
 }
 
+DLPI_COLD
 static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
@@ -2525,6 +2619,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
 }
 
 /* Wait until each stage has a worker, or the error why not. */
+DLPI_COLD
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
     for (;;) {
@@ -2538,6 +2633,7 @@ static int dlpi_shm_started(dlp_pipe *p) {
     }
 }
 
+DLPI_COLD
 static int dlpi_fork_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     sigset_t all, before;
@@ -2555,6 +2651,7 @@ static int dlpi_fork_begin(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
 }
 
+DLPI_COLD
 static int dlpi_supervisor_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
@@ -2575,6 +2672,7 @@ static int dlpi_supervisor_begin(dlp_pipe *p) {
    forks meanwhile finds its parent's, and nobody is there to take it back. */
 static dlpi_claim_word dlpi_begins;
 
+DLPI_COLD
 static void dlpi_begins_enter(void) {
     uint64_t own = (uint64_t)getpid(), was;
     while ((was = dlpi_claim_owner(&dlpi_begins)) == own || /* O1 <- O1 */
@@ -2582,6 +2680,7 @@ static void dlpi_begins_enter(void) {
         dlpi_sleep(100000);
 }
 
+DLPI_COLD
 static int dlpi_shm_begin(dlp_pipe *p) {
     int rc;
     if (dlpi_shm_of(p) == NULL) return DLP_OK;
@@ -2594,6 +2693,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     return rc == DLP_OK ? dlpi_shm_started(p) : rc;
 }
 
+DLPI_COLD
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
     if (dlpi_shm_of(p) == NULL) return;
@@ -2602,6 +2702,7 @@ static void dlpi_shm_nudge(dlp_pipe *p) {
 }
 
 /* Wait until no process has that pipe, at most ms. */
+DLPI_COLD
 static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
     for (;;) {
@@ -2613,6 +2714,7 @@ static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     }
 }
 
+DLPI_COLD
 static void dlpi_shm_await(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     siginfo_t info;
@@ -2631,6 +2733,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
     s->supervisor = 0;
 }
 
+DLPI_COLD
 static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (s == NULL) return;
@@ -2663,6 +2766,7 @@ static const dlpi_beside_ops *dlpi_shm = &dlpi_shm_table;
    >>shm-impl-public      THE PUBLIC CALLS */
 
 /* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
+DLPI_COLD
 static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
     DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const struct dirent *d;
@@ -2683,6 +2787,7 @@ typedef struct dlpi_names_list {
     int n, max;
 } dlpi_names_list;
 
+DLPI_COLD
 static int dlpi_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
     dlp_shm_name one;
@@ -2694,18 +2799,21 @@ static int dlpi_names_add(const char *name, const char *path, void *to) {
     return 0;
 }
 
+DLPI_COLD
 static int dlpi_names_sweep(const char *name, const char *path, void *to) {
     DLPI_UNUSED(name);
     if (dlpi_name_sweep(path) == 1) ++*(int *)to;
     return 0;
 }
 
+DLPI_COLD
 DLPDEF int dlp_shm_names(dlp_shm_name *out, int max) {
     dlpi_names_list l = {out, 0, max};
     if (max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
     return dlpi_names_each(dlpi_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
 }
 
+DLPI_COLD
 DLPDEF int dlp_shm_remove_stale(const char *name) {
     char path[DLPI_NAME_PATH];
     int n = 0;
@@ -2715,6 +2823,7 @@ DLPDEF int dlp_shm_remove_stale(const char *name) {
     return dlpi_name_sweep(path);
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err) {
     const struct timespec pause = {0, 10000000};
     if (out == NULL || who == NULL || who[0] == 0)
@@ -2732,6 +2841,7 @@ DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err) 
     }
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err) {
     int rc;
     if (m == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "m", "m is NULL");
@@ -2741,33 +2851,39 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err) {
     return rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out) {
     if (m == NULL || out == NULL) return DLP_ERR_ARG;
     dlpi_stats(&m->seen, out);
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out) {
     if (m == NULL || out == NULL || i >= m->seen.n_workers) return DLP_ERR_ARG;
     dlpi_worker_stats(&m->seen, i, out);
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total) {
     if (m == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
     return dlpi_skips(&m->seen, out, max, total);
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     int rc = m == NULL ? DLP_ERR_ARG : dlpi_explain(&t, &m->seen);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {
     return m == NULL ? DLP_ERR_ARG : (int)m->seen.n_workers + 1;
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
                              char *name) {
     if (m == NULL || max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
@@ -2775,36 +2891,43 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
     return dlpi_trace_lane(&m->seen, (uint32_t)lane, out, max, name);
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
     if (m == NULL || path == NULL) return DLP_ERR_ARG;
     return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path);
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window) {
     if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
     return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
     return dlp_monitor_write_window(m, path, NULL);
 }
 
+DLPI_COLD
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
     return m == NULL ? -1 : (int64_t)m->per_epoch; /* UINT64_MAX: not known */
 }
 
+DLPI_COLD
 DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "m", "the monitor is NULL"};
     return m == NULL ? &none : &m->error;
 }
 
+DLPI_COLD
 DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
     if (m == NULL || out == NULL) return DLP_ERR_ARG;
     *out = m->info;
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     if (m == NULL) return;
     dlpi_view_free(m);
@@ -2813,6 +2936,7 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     free(m);
 }
 
+DLPI_COLD
 DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
                                const dlp_subscriber_desc *desc, dlp_error *err) {
     dlp_subscriber *c;
@@ -2840,28 +2964,34 @@ DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
     return DLP_OK;
 }
 
+DLPI_COLD
 DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
     return dlp_subscriber_next_timeout(c, out, -1);
 }
 
+DLPI_COLD
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     return dlpi_subscriber_next(&c->s, out, timeout_ms);
 }
 
+DLPI_COLD
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     return dlpi_subscriber_release(&c->s, batch);
 }
 
+DLPI_COLD
 DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c) { return c ? c->s.missed : 0; }
 
+DLPI_COLD
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
     return c == NULL ? dlp_pipe_error(NULL) : &c->s.err;
 }
 
+DLPI_COLD
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
     if (c->s.mine != NULL && *c->alive != 0) dlpi_subscriber_leave(&c->s);
@@ -2874,6 +3004,7 @@ DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     free(c);
 }
 
+DLPI_COLD
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
     if (p == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;

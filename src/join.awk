@@ -8,6 +8,9 @@
 # A line #include "stages/KIND.h" /* of api/kinds.h */ stands for several lines: one for each row
 # KIND(NAME, ...) of that list that has a tag. The file has the name in small letters. A file that
 # the manifest names itself is left out there.
+# A line of the manifest that ends in /* cold */ names a file whose functions run seldom: when a
+# pipe is opened, closed or observed, or fails. A line DLPI_COLD is put before each of them, but not
+# before an inline function.
 #   -v without=KINDS  leave out what wants one of these kinds (make without KIND="split pack")
 #   -v origin=1       instead of each line, the file and line that it comes from
 #   -v files=1        the manifest alone, with a line #include "..." for each file
@@ -17,16 +20,20 @@ function is_out(tag,    i) {
     for (i = split(without, kinds, " "); i > 0; i--) if (index(tag, " " kinds[i] " ")) return 1
     return 0
 }
-function put(path, n, line,    kind, rest) {
+function is_function(line) {
+    return line ~ /^(static|DLPDEF|__attribute__)[^=;]*\(/ && line !~ /^static inline/
+}
+function put(path, n, line, cold,    kind, rest) {
     if (match(line, / *\/\* needs: [a-z ]+ \*\/( \\)?$/)) {
         kind = substr(line, RSTART)
         rest = kind ~ /\\$/ ? " \\" : ""
         line = substr(line, 1, RSTART - 1) rest
         if (is_out(kind)) return
     }
+    if (cold && is_function(line)) put(path, n, "DLPI_COLD")
     if (!files) print origin ? path ":" n : line
 }
-function join_source(path,    line, got, n) {
+function join_source(path, cold,    line, got, n) {
     if (files) {
         print "#include \"" substr(path, length(root) + 1) "\""
         return
@@ -35,7 +42,7 @@ function join_source(path,    line, got, n) {
         if (++n == 1 && line ~ /^\/\* needs: [a-z ]+ \*\/$/) {
             if (is_out(line)) break
         } else if (line != "#pragma once" && !is_source(line) && !is_tests(line))
-            put(path, n, line)
+            put(path, n, line, cold)
     }
     if (got < 0) {
         print path ": cannot be read" | "cat 1>&2"
@@ -65,7 +72,7 @@ FNR == 1 {
 }
 is_source($0) {
     split($0, part, "\"")
-    join_source(root part[2])
+    join_source(root part[2], $0 ~ / \/\* cold \*\/$/)
     next
 }
 /^#include "[a-z0-9_]+\/[A-Z]+\.h" \/\* of [a-z0-9_\/]+\.h \*\/$/ {

@@ -34,6 +34,13 @@
 #define DLPI_UNUSED(x) ((void)(x))
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
+   small, and clang's would become larger. */
+#ifdef __OPTIMIZE_SIZE__
+#define DLPI_COLD
+#else
+#define DLPI_COLD __attribute__((cold))
+#endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
 #else /* without optimisation gcc warns of branches that it has not yet seen to be dead */

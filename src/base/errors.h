@@ -1,6 +1,7 @@
 #pragma once
 /* tests: unit/api/version, system/core/pipe_errors, system/core/pipe_badinput */
 #include "base/platform.h"
+#include "api/atomics.h"
 #include "api/codes.h"
 #include "api/errors.h"
 #include "api/version.h"
@@ -48,9 +49,9 @@ static void dlpi_copy_text(char *to, size_t size, const char *from) {
 }
 
 /* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                          const char *field,
+                                                                          const char *format, ...) {
     if (e == NULL) return code;
     memset(e, 0, sizeof *e);
     e->code = code;
@@ -67,7 +68,7 @@ static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
 }
 
-DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
+DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
     char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
     if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);

@@ -23,7 +23,7 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 
 static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
 
-static void dlpi_whole_live(dlp_pipe *p) {
+DLPI_COLD static void dlpi_whole_live(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++)
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
 }

@@ -428,13 +428,13 @@ static int dlpi_gpu_make(const dlp_device *d) {
     return 0;
 }
 
-DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
+DLPI_COLD DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
     if (device == NULL || out == NULL || dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     *out = ((const dlpi_gpu *)device->user)->info;
     return DLP_OK;
 }
 
-DLPDEF int dlp_device_close(dlp_device *device) {
+DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
     if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
     if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
     if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */

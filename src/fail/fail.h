@@ -10,7 +10,7 @@ static bool dlpi_reader_wired(const dlp_dataset *d) {
 }
 
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
-static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
+DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
     p->err = *e;
@@ -20,7 +20,7 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
 }
 
 /* A call of the system failed, and errno says why. */
-static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     dlp_error e;
     int errnum = errno;
     dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
@@ -30,7 +30,7 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
-static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
+DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
         dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
@@ -51,15 +51,15 @@ static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
    its writer die half-way, dlpi_recover_errors ends it. */
-static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
+DLPI_COLD static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
     dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
 }
 
 /* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
-static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
-                          uint64_t new_index) {
+DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
+                                    uint64_t new_index) {
     uint64_t words[DLPI_SKIP_WORDS] = {0};
     uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
     dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
@@ -108,7 +108,7 @@ static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
 }
 
 /* errno and worker of an item in the list, of which e has epoch and position. */
-static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
     uint64_t from, n = dlpi_skip_count(ctl, &from);
     for (; from != n; from++) {
         dlp_skip k;
@@ -175,8 +175,8 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 }
 
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
-__attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
-                                                          const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
+                                                                    const char *format, ...) {
     DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
@@ -190,7 +190,7 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
+DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     const char *name = dlp_code_name(w->returned);
     bool known = strncmp(name, "DLP_", 4) == 0;
     memset(e, 0, sizeof *e);
@@ -216,7 +216,7 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 }
 
 /* The same of the worker's item. */
-static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
     char own[sizeof e->message];
     uint64_t first = w->st->scope.first;
     dlpi_describe(w, code, e);

@@ -580,7 +580,7 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 }
 
 /* Start the threads of a worker whose source they are. It has the lock then. */
-static int dlpi_fetch_threads_begin(dlpi_worker *w) {
+DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     const char *call = "";
     int rc = 0;
@@ -670,7 +670,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* A worker gets its attempts. */
-static void dlpi_in_flight_init(dlpi_worker *w) {
+DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;

@@ -536,7 +536,7 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
 }
 
 /* The cells, counted. */
-static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];
     dlp_stage_stats *out = &s->figures.stages[stage];

@@ -199,7 +199,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
@@ -222,7 +222,7 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
-static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
@@ -271,7 +271,7 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
@@ -290,8 +290,9 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
    the error tells what was left out first, since that may be the cause. */
-__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
-                                                                 const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
+                                                                           const char *format,
+                                                                           ...) {
     dlp_error e;
     va_list args;
     dlpi_error_set(&e, code, "parts", "%s", "");

@@ -359,8 +359,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
 }
 
 /* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
-__attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
-                                                                const char *format, ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
+                                                                          const char *format, ...) {
     const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
     char where[64];
     dlp_error e;

@@ -28,7 +28,7 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
    false if the words of the region are not whole. */
-static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
     dlp_stage_stats *to = &s->figures.stages[stage];
     dlpi_reader_words said = {0, 0, 0, 0, 0};

@@ -22,7 +22,7 @@ static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const 
     return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
 }
 
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
     if (q->arrivals != NULL) return "n_items"; /* records come once */
@@ -49,7 +49,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
@@ -123,7 +123,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     dlp_stage_stats *out = &s->figures.stages[stage];

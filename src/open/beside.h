@@ -8,14 +8,14 @@
    program without that header is alone: it refuses what would need them, and has nothing to do for
    the rest. */
 
-static int dlpi_alone_open(dlp_pipe *p) {
+DLPI_COLD static int dlpi_alone_open(dlp_pipe *p) {
     if (p->d.shm == NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
                        "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
                        "DLPIPE_IMPLEMENTATION");
 }
 
-static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
+DLPI_COLD static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
                        "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
                        "DLPIPE_IMPLEMENTATION");

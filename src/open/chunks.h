@@ -272,7 +272,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
     return rc;
 }
 
-DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_nodes t;
     dlp_chunks_desc d;
     dlp_pipe *p = NULL;

@@ -5,7 +5,7 @@
 #include "stages/out.h"
 /* ---- outs beside the first: public calls ---- */
 
-DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
+DLPI_COLD DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
     dlpi_stage *st;
     dlp_out *o;
     if (p == NULL || name == NULL || out == NULL) return DLP_ERR_ARG;
@@ -40,7 +40,7 @@ DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch) {
 
 DLPDEF uint64_t dlp_out_missed(const dlp_out *out) { return out != NULL ? out->c.missed : 0; }
 
-DLPDEF void dlp_out_close(dlp_out *out) {
+DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
     if (out == NULL || dlpi_forked(out->p)) return;
     for (uint32_t i = 0; i < out->capacity; i++)
         DLPI_STORE_RLX(&out->holds[i], UINT64_C(0)); /* for people */

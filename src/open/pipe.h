@@ -5,7 +5,7 @@
 #include "device/dlpack.h"
 #include "open/ranks.h"
 #include "open/warn.h"
-DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
+DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
@@ -34,7 +34,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -98,7 +98,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     return DLP_OK;
 }
 
-DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     dlpi_state s;
     int rc;
     if (p == NULL || state == NULL)
@@ -158,7 +158,7 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     errno = saved;
 }
 
-DLPDEF int dlp_pipe_close(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */

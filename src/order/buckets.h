@@ -118,7 +118,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
 }
 
 /* Make a window the present one, and begin to read the one after it. */
-static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
+DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
         dlpi_window other = b->now;
@@ -296,7 +296,8 @@ static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
     return dlpi_mix_no_memory(err, "the windows");
 }
 
-DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc,
+                                      dlp_error *err) {
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
@@ -334,7 +335,7 @@ DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     return DLP_OK;
 }
 
-DLPDEF void dlp_buckets_close(dlp_buckets *b) {
+DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
     if (!b) return;
     free(b->now.index);
     free(b->now.key);

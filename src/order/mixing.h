@@ -266,7 +266,7 @@ static uint64_t dlpi_mix_replacement(void *user, uint64_t epoch, uint64_t positi
     return part->first + dlpi_below(dlpi_range_of(part->items), random);
 }
 
-DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err) {
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
@@ -327,4 +327,4 @@ DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset,
     return DLP_OK;
 }
 
-DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
+DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }

@@ -44,7 +44,7 @@ static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t)
     DLPI_UNUSED(w);
     DLPI_UNUSED(t);
 }
-static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
+DLPI_COLD static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(s);
 }
@@ -87,7 +87,7 @@ static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, boo
     DLPI_UNUSED(row);
     DLPI_UNUSED(used_random);
 }
-static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
 
 static const dlpi_keeper_ops dlpi_no_keeper = {
     .ahead = dlpi_keeper_ahead,

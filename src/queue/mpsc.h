@@ -10,7 +10,8 @@
 #define DLPI_MPSC_QUANTUM 64u
 
 /* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
-static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity, uint32_t producers) {
+DLPI_COLD static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity,
+                                         uint32_t producers) {
     dlp_mpsc plan;
     memset(&plan, 0, sizeof plan);
     uint64_t lane = dlp_spsc_bytes(record_bytes, capacity);
@@ -35,8 +36,8 @@ DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_
 
 static void *dlpi_at(void *mem, uint64_t offset) { return (unsigned char *)mem + offset; }
 
-DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         uint32_t producers, int shared) {
+DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                                   uint64_t capacity, uint32_t producers, int shared) {
     dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
     if (!dlpi_queue_mem_ok(mem) || plan.total_bytes == 0 || plan.total_bytes > bytes ||
         plan.total_bytes > SIZE_MAX)
@@ -76,7 +77,7 @@ static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     return DLP_ERR_BUSY;
 }
 
-DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
+DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer) {
     dlp_mpsc copy;
     if (!tx || !dlpi_queue_mem_ok(mem) || producer < DLP_NONE) return DLP_ERR_ARG;
     dlp_mpsc *bundle = (dlp_mpsc *)mem;
@@ -106,8 +107,8 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
 
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
-DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
-                              uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes,
+                                        void *mem, uint64_t bytes) {
     dlp_mpsc copy;
     if (!rx || !lanes || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;

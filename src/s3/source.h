@@ -465,7 +465,7 @@ static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *
 /* Gather the oldest held item and its neighbours, in the order of their ranges. NULL: none. */
 static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     dlpi_src_get *first = dlpi_src_take(&w->held), *last = first, *q;
-    bool before;
+    bool before = false;
     if (first == NULL || !dlpi_src_joinable(w->source, first)) return first;
     for (int n = 1; n < w->mates_most; n++) {
         q = dlpi_src_neighbour(w, first, last, &before);

@@ -228,7 +228,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static void dlpi_share_areas(dlp_pipe *p) {
+DLPI_COLD static void dlpi_share_areas(dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     if (p->sharing != &dlpi_share_ops) return;

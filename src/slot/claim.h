@@ -334,7 +334,7 @@ static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uin
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
    that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
    given up, those of that stage last, as in dlpi_rows_redo. */
-static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, s, b);
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */

@@ -232,7 +232,7 @@ static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;

@@ -152,8 +152,8 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
 }
 
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                  const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
+                                            const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_source *a = NULL;
     const char *given;

@@ -513,7 +513,8 @@ static void dlpi_arrays_source(dlpi_arrays *a) {
     dlpi_mapped_source(&a->source, &a->dataset, dlpi_arrays_fetch, &a->users);
 }
 
-DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc,
+                                     dlp_error *err) {
     dlpi_arrays *a;
     int rc;
     if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;

@@ -377,7 +377,7 @@ static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
 }
 
 /* Make a ring for n requests. Returns 0 or errno. */
-static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
+DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     dlpi_uring_params p;
     int rc;
     memset(u, 0, sizeof *u);
@@ -721,13 +721,13 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
 }
 
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
-static void dlpi_files_worker_stop(dlpi_files_worker *w) {
+DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
 
-static int dlpi_files_worker_init(void *user, int worker, void **state) {
+DLPI_COLD static int dlpi_files_worker_init(void *user, int worker, void **state) {
     dlpi_files *f = user;
     dlpi_files_worker *w = dlpi_files_worker_new(f);
     int rc = w ? 0 : ENOMEM;
@@ -829,7 +829,7 @@ static void dlpi_files_source(dlpi_files *f) {
                              .close = dlpi_files_close};
 }
 
-DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_files *f;
     int rc = dlpi_open_args(out, out, "", desc, err);

@@ -150,7 +150,7 @@ DLPDEF void dlp_push_stop(dlp_push *s) {
     if (s != NULL) dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
 }
 
-DLPDEF int dlp_push_close(dlp_push *s) {
+DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     if (s == NULL) return DLP_OK;
     if (dlpi_users_any(&s->users)) return DLP_ERR_BUSY;
     dlpi_push_free(s);
@@ -554,7 +554,7 @@ static void dlpi_push_source(dlp_push *s) {
 
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
 
-DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
     dlpi_push_fields at;
     dlp_push *s;
     int rc;

@@ -214,7 +214,8 @@ static void dlpi_pusher_free(dlp_pusher *u) {
     free(u);
 }
 
-DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc,
+                                     dlp_error *err) {
     dlp_pusher *u = NULL;
     int rc;
     if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
@@ -350,7 +351,7 @@ DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
     return dlpi_pusher_commit(u, DLPI_PUSH_END);
 }
 
-DLPDEF void dlp_pusher_close(dlp_pusher *u) {
+DLPI_COLD DLPDEF void dlp_pusher_close(dlp_pusher *u) {
     if (u == NULL) return;
     if (u->record) dlp_mpsc_abort(&u->tx);
     dlp_mpsc_detach_tx(&u->tx);

@@ -542,7 +542,8 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
     return DLP_OK;
 }
 
-DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc,
+                                     dlp_error *err) {
     const char *field = "", *wrong;
     glob_t found;
     int rc;

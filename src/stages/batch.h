@@ -50,7 +50,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
-static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
@@ -59,7 +59,7 @@ static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
-static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
+DLPI_COLD static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
 
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,

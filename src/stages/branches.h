@@ -92,7 +92,7 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
-static int dlpi_branches_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
     int rc = dlpi_expand_order(p);
@@ -130,7 +130,7 @@ static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     return n;
 }
 
-static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
     const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
@@ -164,7 +164,7 @@ static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
 /* ---- memory ---- */
 
 /* The cells of each branch are as large as its own inputs and items. */
-static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     uint64_t bytes = 0;
     if (DLPI_DEBUG) {
@@ -178,13 +178,14 @@ static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
                    "part cells of all branches", bytes, 1, 4096);
 }
 
-static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
+DLPI_COLD static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     const dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     const uint64_t rows = j->period > 0 ? p->batch_rows : dlpi_times(p->batch_rows, j->n);
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
-static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st,
+                                          dlpi_block *out) {
     const dlpi_branches *j = st->self;
     const uint64_t streams = j->found.cursors.n;
     int n = dlpi_found_blocks(p, st, out);
@@ -208,7 +209,7 @@ static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_
     dlpi_reads_live(&b->x, &all[of->first_worker], of->n_workers);
 }
 
-static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
     dlpi_found_live(p, st);
@@ -223,7 +224,7 @@ static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- states ---- */
 
-static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 

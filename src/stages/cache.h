@@ -186,7 +186,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from,
 }
 
 /* The cell that a dead worker may have been writing. */
-static void dlpi_cache_recover(dlpi_worker *w) {
+DLPI_COLD static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
@@ -204,7 +204,7 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Without room for an item it would be one in name only. */
-static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
@@ -221,7 +221,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Cells for all items, or as many as the budget has room for. */
-static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     const uint64_t n = p->fetch->dataset->n_items;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
@@ -233,13 +233,13 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
                    c->cell_bytes, c->n_cells, 4096);
 }
 
-static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
     *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
         p->fetch->dataset->n_items;
 }
 
 /* What of the cache is in use. */
-static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
     uint64_t kept = 0, n;

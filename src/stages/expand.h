@@ -131,7 +131,7 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
@@ -177,7 +177,7 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     return DLP_OK;
 }
 
-static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     const int rc = dlpi_expand_bytes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
@@ -189,7 +189,7 @@ static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
-static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
@@ -461,7 +461,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size
 }
 
 /* What the workers of a cell do, in the order of the rows. */
-static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
+DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     text[0] = 0;
     if (x->part.load != NULL) dlpi_what_add(text, size, "load");

@@ -55,7 +55,7 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
-static int dlpi_found_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlp_dataset *ds = p->fetch->dataset;
     int rc;
@@ -96,7 +96,7 @@ static const dlpi_source_ops dlpi_found_source = {
     .load = dlpi_found_load,
 };
 
-static void dlpi_found_what(const dlpi_stage *st, char *text, size_t size) {
+DLPI_COLD static void dlpi_found_what(const dlpi_stage *st, char *text, size_t size) {
     const uint32_t window = ((const dlpi_found *)st->self)->d.window;
     if (window > 0) snprintf(text, size, "load, window %" PRIu32, window);
 }

@@ -74,7 +74,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d
     return dlpi_check_workers(p, st);
 }
 
-static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     const dlpi_stage *scratch = st->held != 0 ? p->holder_stage : NULL;
     const uint32_t n = st->scope.n_fields, all = n + (scratch ? scratch->n_fields : 0);
@@ -94,7 +94,7 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
                   (uint64_t)st->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
@@ -215,7 +215,7 @@ static int dlpi_guard_item(void *user, dlp_item *it) {
     return 0;
 }
 
-static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
+DLPI_COLD static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_guard_block *b = dlpi_guard_block_of(w);
     uint64_t pending = DLPI_LOAD_SEQ(&b->pending);                            /* GU1 <- GU1 */
     if (pending != 0 && DLPI_LOAD_SEQ(dlpi_guard_word(w, b->row)) != b->word) /* GU2 <- GU2 */
@@ -226,7 +226,7 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_slots_recover(w, why);
 }
 
-static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
     uint64_t one, n = words->areas[id].count;
     if (n > DLP_MAX_WORKERS) return false;

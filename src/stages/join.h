@@ -125,7 +125,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 

@@ -22,7 +22,7 @@ typedef struct dlpi_lists {
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-static int dlpi_lists_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_lists_sizes(dlp_pipe *p) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
@@ -36,17 +36,17 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     DLPI_UNUSED(st);
     out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
     return 1;
 }
 
-static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
 }
 
-static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
+DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 2 * sizeof(dlpi_source_state);
 }
@@ -116,7 +116,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 }
 
 /* Go on from the saved bytes, or replay the epoch's lists. */
-static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
@@ -162,7 +162,7 @@ static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
     return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
 }
 
-static const char *dlpi_lists_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_lists_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     return dlpi_lists_fit(p, s) ? NULL : "position";
 }
 

@@ -21,7 +21,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* A map of items that adds fields. */
-static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;

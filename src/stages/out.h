@@ -124,7 +124,7 @@ static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show,
 
 /* ---- building ---- */
 
-static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_out *o = st->self;
     const char *bad = p->lender_stage  ? "with a split: its views are the trainer's alone"
                       : p->d.unordered ? "with unordered = 1: an out has its batches in their order"
@@ -137,7 +137,7 @@ static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "queue.capacity", o->capacity, 1, 256, "0..256");
 }
 
-static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = dlpi_out_place(p, NULL);
     dlpi_share h;
     if (dlpi_out_place(p, st) == 0)
@@ -147,7 +147,7 @@ static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
                   ((const dlp_out *)st->self)->capacity, DLPI_LINE);
 }
 
-static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const uint64_t n = ((const dlp_out *)st->self)->capacity;
     out[0] = (dlpi_block){offsetof(dlp_out, c.loans), dlpi_times(n, sizeof(dlpi_loan))};
     out[1] = (dlpi_block){offsetof(dlp_out, valid), dlpi_times(n, p->batch_rows)};
@@ -163,7 +163,7 @@ static void dlpi_outs_live(dlp_pipe *p) {
 }
 
 /* Attach the out: it has all batches from the first one on. */
-static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t place = dlpi_out_place(p, st);
     dlp_out *o = st->self;
     const uint32_t after = (uint32_t)p->n_work - 1 - o->host;
@@ -196,7 +196,7 @@ static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
-static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
     uint64_t at = 0, bytes = 0, i = 0, policy;

@@ -116,7 +116,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_pack_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
@@ -167,7 +167,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     return rc;
 }
 
-static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
@@ -181,12 +181,12 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
                             "batch_size, max_segments, window, min_documents");
 }
 
-static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
+DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state),
                     dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
 }
 
-static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
@@ -197,7 +197,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
     return n + 1;
 }
 
-static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
     dlpi_reads_live(&k->x, &p->workers[st->first_worker], st->n_workers);
@@ -328,7 +328,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
 
 /* ---- states, statistics ---- */
 
-static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const uint64_t words[] = {k->d.tokens,
                               (uint64_t)k->d.rule,
@@ -342,7 +342,7 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
 }
 
-static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;

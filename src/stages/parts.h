@@ -159,7 +159,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     return p->err.code;
 }
 
-static int dlpi_parts_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
     int rc;
     if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
@@ -188,7 +188,7 @@ static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint6
 }
 
 /* How many cells there are. All batches but the last are alike. */
-static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
     uint64_t tail = dlpi_parts_need_of(p, q, p->batches_per_epoch - 1);
@@ -204,16 +204,18 @@ static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- memory ---- */
 
-static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->batch_rows, 4); }
+DLPI_COLD static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) {
+    return dlpi_times(p->batch_rows, 4);
+}
 
-static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
     dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
     uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
@@ -223,7 +225,7 @@ static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 3;
 }
 
-static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     for (int i = 0; i < 2 && q->tables != NULL; i++)
         q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
@@ -326,7 +328,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
    needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
    not take a second cell, there may be none. What has failed is tried again. */
-static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
@@ -488,7 +490,7 @@ static const char *const dlpi_parts_words[] = {"parts (counts, manifest_id)", "s
                                                "steps_per_epoch", "shuffle_parts", "shuffle_items"};
 #define DLPI_PARTS_WORDS (sizeof dlpi_parts_words / sizeof *dlpi_parts_words)
 
-static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_parts *q = dlpi_parts_of(p);
     const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(&q->plan, q->d.manifest_id),
                                               q->plan.streams, q->plan.steps, q->plan.shuffle_parts,

@@ -85,7 +85,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 }
 
 /* What its desc may say, and what has no meaning for records that come once. */
-static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE: a maker says the rest"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: what is read on is read once"},
@@ -104,14 +104,14 @@ static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 
-static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->n = dlpi_found_of(p)->n_cells;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof *a->cells, a->n, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);

@@ -11,7 +11,7 @@
    epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
    a dataset without a length positions are counted until a row says that the epoch is over. */
 
-static int dlpi_keyed_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
@@ -39,7 +39,7 @@ typedef struct dlpi_keyed {   /* what the stage keeps */
 
 static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
 
-static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     uint64_t n = 0;
     for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
         n += (uint64_t)p->work[i]->n_workers;
@@ -48,7 +48,7 @@ static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* Workers of rows are the first of all. */
-static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];

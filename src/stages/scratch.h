@@ -252,7 +252,7 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 }
 
 /* Before the dead one's runs are given up: another worker takes another group for them. */
-static void dlpi_scratch_recover(dlpi_worker *w) {
+DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
@@ -329,7 +329,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Which stages write, and which one reads; others don't see these fields. */
-static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
     int rc;
@@ -414,7 +414,7 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     p->run_shift_most = shift;
 }
 
-static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     uint64_t at = 0, align = 8;
     int rc = DLP_OK;
@@ -433,7 +433,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SCRATCH_HEAD),
@@ -442,7 +442,7 @@ static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
-static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
     DLPI_UNUSED(p);
@@ -451,7 +451,7 @@ static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_blo
 }
 
 /* Items of stages that are something to the cells have these fields, too. */
-static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
@@ -462,7 +462,7 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;

@@ -477,7 +477,7 @@ static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
 
 static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->plan.batches; }
 
-static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
     s->n_items = dlpi_chunk_all(q);
@@ -495,7 +495,7 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 }
 
 /* The scheduler goes on with the chunk that the state's batch begins in. */
-static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
     dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
@@ -656,7 +656,7 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
 }
 
 /* What the wiring says of chunks, and where they lie. */
-static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
@@ -679,7 +679,7 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_split_check_preload(p, st);
 }
 
-static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
     uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
@@ -695,7 +695,7 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
     return (2 + (c->plan.spans ? (uint64_t)p->n_out : 0)) * c->view_rows;
 }
 
-static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
     uint64_t loaders = p->fetch ? (uint64_t)p->fetch->n_workers : 0; /* NULL: it was refused */
@@ -713,7 +713,7 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 }
 
 /* The parts of views that stay the same, the orders, and the record for observers. */
-static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
@@ -821,7 +821,7 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
 }
 
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
-static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+DLPI_COLD static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
     bool transfer = dlpi_seen_buffers(s) > 0;

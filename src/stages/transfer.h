@@ -325,7 +325,7 @@ static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     }
 }
 
-static int dlpi_transfer_joins(dlp_pipe *p) {
+DLPI_COLD static int dlpi_transfer_joins(dlp_pipe *p) {
     const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
@@ -345,7 +345,7 @@ static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
 
 /* ---- building ---- */
 
-static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
@@ -356,7 +356,8 @@ static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
     return any ? p->n_out * p->batches.n : 0;
 }
 
-static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st,
+                                          dlpi_block *out) {
     uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
     out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
     out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
@@ -365,7 +366,7 @@ static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bl
     return 3;
 }
 
-static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
@@ -391,7 +392,7 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_pipe_fail(p, &e);
 }
 
-static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;

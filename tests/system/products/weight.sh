@@ -1,0 +1,31 @@
+#!/bin/sh
+# How large is the implementation of all three headers? Its code and constants at -O2 are at most
+# 1.15 times those at -Os: gcc keeps what runs seldom small (DLPI_COLD). Without the attribute they
+# are 1.39 times those at -Os. Seconds of the processor are printed, and not judged. The limit is
+# gcc's; other compilers inline more.
+dir=build/weight
+. tests/rig/shell_rig
+fresh_dir
+cc=${WEIGHT_CC:-gcc}
+command -v "$cc" >/dev/null 2>&1 || skip "$cc is not installed"
+command -v size >/dev/null 2>&1 || skip 'size is not installed'
+most=115 # percent
+
+weigh() { # FLAG: bytes of text into $bytes
+    ("$cc" -std=c11 -w "$1" -DWITH_SHM -DWITH_S3 -c -o "$dir/all$1.o" \
+        tests/compile/implementation.c && times) >$dir/said 2>&1 || {
+        cat $dir/said
+        fail "$1 does not compile"
+        exit 1
+    }
+    bytes=$(size "$dir/all$1.o" | awk 'NR == 2 { print $1 }')
+    echo "$1: $bytes bytes, $(tail -n 1 $dir/said | tr 'ms' '  ' |
+        awk '{ printf "%.1f", $1 * 60 + $2 + $3 * 60 + $4 }') s of the processor"
+}
+
+weigh -Os
+small=$bytes
+weigh -O2
+[ $((bytes * 100)) -le $((small * most)) ] ||
+    fail "-O2 takes $((bytes * 100 / small)) % of the bytes that -Os takes, and may take $most %"
+[ $wrong -eq 0 ]
