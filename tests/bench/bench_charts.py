@@ -234,9 +234,9 @@ CHARTS = {
     "compose": {
         "title": "What a stage adds: nanoseconds an item", "unit": LESS,
         "panels": ["2 workers", "16 workers"], "note": "empty callbacks; plain has no such stage",
-        "bars": [("", "plain", FLOOR, [(f"compose_plain, workers {w},", "ours") for w in (2, 16)])] +
-                [("", name, OURS, [(f"compose_{name}, workers {w},", "ours") for w in (2, 16)])
-                 for name in ("filter", "expand", "zip", "mix", "scratch")],
+        "bars": [("", name, kind, [(f"compose_{name}, workers {w},", "ours") for w in (2, 16)])
+                 for name, kind in (("plain", FLOOR), ("filter", OURS), ("expand", OURS),
+                                    ("zip", OURS), ("mix", OURS), ("scratch", OURS))],
     },
     "subscribers": {
         "title": "Batches that other programs take, items a second", "unit": MORE,

@@ -34,7 +34,8 @@ awk '
 [ ! -s $dir/sentences ] || fail "$page: sentences of more than 25 words:
 $(cat $dir/sentences)"
 
-sed '/^```/,/^```$/d' "$page" | grep -o '](\([^)#]*\))' | sed 's/^](//; s/)$//' | sort -u >$dir/links
+sed '/^```/,/^```$/d' "$page" | grep -o '](\([^)#]*\))' | sed 's/^](//; s/)$//' |
+    sort -u >$dir/links
 [ -s $dir/links ] || fail "$page: has no links"
 while read -r link; do
     file=${page%"${page##*/}"}$link

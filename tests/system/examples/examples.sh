@@ -1,7 +1,7 @@
 #!/bin/sh
-# The small examples: loader says what it should, and the text of the header is that program, slow
-# says what the README shows, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
-# prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
+# The small examples: loader says what it should, and the text of the header is that program,
+# slow says what the README shows, mixture pads less and less, stages, interrupted anywhere, prints
+# in two lives what it prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
 # reads what is a table only, tar finds the samples of its shards, positions gives any ranks
@@ -11,8 +11,8 @@ dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader slow queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar pack join graph; do
+for e in loader slow queues actors stages share stream mixture parts concurrent decode tokens \
+    folder epochs table tar pack join graph; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
