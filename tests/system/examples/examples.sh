@@ -1,12 +1,12 @@
 #!/bin/sh
-# The small examples: loader says what it should, and the text of the header is that program, slow
-# says what the README shows, mixture pads less and less, stages, interrupted anywhere, prints in two
-# lives what it prints in one, stream likewise, of a pipe, share hands out each batch to each, or to
-# one, and chunks learns, and the same in several lives, parts whatever reads its shards, tokens in
-# one life or two, folder tells its classes apart, epochs has no gap between them, table reads what
-# is a table only, tar finds the samples of its shards, positions gives any ranks the same rows, pack
-# packs each token, join has the rows of all its datasets, and graph the same rows of each table
-# whatever its workers.
+# The small examples: loader says what it should, and the text of the header is that program,
+# slow says what the README shows, mixture pads less and less, stages, interrupted anywhere,
+# prints in two lives what it prints in one, stream likewise, of a pipe, share hands out each
+# batch to each, or to one, and chunks learns, and the same in several lives, parts whatever
+# reads its shards, tokens in one life or two, folder tells its classes apart, epochs has no gap
+# between them, table reads what is a table only, tar finds the samples of its shards, positions
+# gives any ranks the same rows, pack packs each token, join has the rows of all its datasets,
+# and graph the same rows of each table whatever its workers.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
