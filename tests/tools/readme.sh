@@ -1,7 +1,8 @@
 #!/bin/sh
 # README.md, held to what makes it readable: at most 1,800 words with its code, lines of at most 120
-# characters, sentences of at most 25 words; each link leads to a file of the repository, and each
-# picture is SVG that renders on a dark page, too. The code is compiled by compile/readme-cc.
+# characters, sentences of at most 25 words. Each link leads to a file of the repository, and each
+# picture can be read on a dark page, too. The charts of the benchmarks are what their tables say.
+# The code is compiled and run by compile/readme-cc.
 # tests/tools/readme.sh [FILE]
 dir=build/readme_tool
 . tests/rig/shell_rig
@@ -48,4 +49,14 @@ while read -r link; do
     *) [ -e "$file" ] || fail "$page: there is no $link" ;;
     esac
 done <$dir/links
+
+# The page of the benchmarks is a summary, and its charts have the numbers of their tables.
+lines=$(wc -l <tests/bench/README.md)
+[ "$lines" -le 150 ] || fail "tests/bench/README.md: $lines lines, at most 150"
+if [ -x /usr/bin/python3 ]; then
+    cp -r tests/bench/tables $dir && mkdir $dir/charts
+    PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/bench/bench_tables.py $dir/none $dir >$dir/said
+    diff -r tests/bench/charts $dir/charts >$dir/differ ||
+        fail "make bench-tables draws other charts: $(head -n 3 $dir/differ)"
+fi
 [ $wrong -eq 0 ]
