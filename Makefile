@@ -91,7 +91,7 @@ help:
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
-	@echo 'make bench-tables   the tables of tests/bench/README.md, out of the last run of each'
+	@echo 'make bench-tables   tables and charts of tests/bench, out of the last run of each'
 	@echo 'make bench-ab OLD=COMMIT  is this tree slower than that one? a table'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian, Python)'
@@ -186,6 +186,8 @@ programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
 # Results of compile tests that are not "passed" are made again.
 test:
 	@mkdir -p $(B)/compile $(B)/log
+	@[ -n "$(TESTS)" ] || echo '$(words $(WANTED)) tests. With 2 cores, compiling them takes about' \
+	    '7 minutes, running them another 7 (make check: one minute).'
 	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
 	@$(call compile_told,programs)
 	@: >$(B)/list
@@ -484,9 +486,10 @@ bench: $(BENCH_PROGRAMS)
 	@for b in $(BENCHES); do [ -s $(B)/bench/$$b.jsonl ] || \
 	    { echo "== $$b left no lines" >&2; exit 1; }; done
 
-# The tables of tests/bench/README.md, out of build/bench/*.jsonl: of whole runs only.
+# The tables in tests/bench/tables, out of build/bench/*.jsonl, of whole runs only; and a chart of
+# each table in tests/bench/charts.
 bench-tables:
-	@/usr/bin/python3 tests/bench/bench_tables.py $(B)/bench tests/bench/README.md README.md
+	@PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/bench/bench_tables.py $(B)/bench tests/bench
 
 # ROUNDS=5; what else it takes is told at its head.
 bench-ab:

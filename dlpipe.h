@@ -101,7 +101,7 @@
    >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
    >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture
    >>impl-beside >>impl-public
-   >>licence
+   >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -40492,6 +40492,10 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
 #endif /* DLPIPE_IMPLEMENTATION */
 
 /* ---------------------------------------------------------------------------------------------
+   >>history    VERSIONS
+   0.1.0   The first version. Until 1.0.0 a new second number may change names and fields. Orders
+           stay: each item keeps its place in the order of its seed and epoch.
+
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and

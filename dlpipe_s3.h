@@ -35,7 +35,7 @@
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
    >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
-   >>s3-impl-list >>s3-impl-source >>s3-licence
+   >>s3-impl-list >>s3-impl-source >>s3-history >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
      #define DLPIPE_IMPLEMENTATION
@@ -13838,5 +13838,8 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
 #endif /* DLPIPE_IMPLEMENTATION */
 
 /* ---------------------------------------------------------------------------------------------
+   >>s3-history           VERSIONS
+   0.1.0   The first version. Its number is always that of dlpipe.h.
+
    >>s3-licence           MIT
    The same as dlpipe.h's. */

@@ -28,7 +28,7 @@
    >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
    >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
-   >>shm-impl-start >>shm-impl-public
+   >>shm-impl-start >>shm-impl-public >>shm-history >>shm-licence
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 
@@ -3015,3 +3015,10 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
 }
 
 #endif /* DLPIPE_IMPLEMENTATION */
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-history          VERSIONS
+   0.1.0   The first version. Its number is always that of dlpipe.h.
+
+   >>shm-licence          MIT
+   The same as dlpipe.h's. */

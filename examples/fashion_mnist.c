@@ -1,11 +1,12 @@
 /* Train a classifier of Fashion-MNIST: a network of one hidden layer in plain C, fed by dlpipe.
 
-   fashion_mnist [-e epochs] [-w workers] [-b batch] [-s seed] [-o out-directory] data-directory
+   fashion_mnist [-v] [-e epochs] [-w workers] [-b batch] [-s seed] [-o folder] data-directory
 
    Workers read images from the file with pread, shift and mirror them at random, and write them as
    floats straight into the batch that the trainer gets. The random numbers come from the place of
    an image in the epoch, so any number of workers gives the same losses, digit for digit. Ends with
-   the accuracy on the test images, and with words and a picture of where the time went. */
+   the accuracy on the test images, and with words and a picture of where the time went. With -v it
+   begins with the plan: what the pipe will use, in bytes. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -336,6 +337,7 @@ static int count_right(network *net, const dlp_batch *batch) {
 typedef struct options {
     const char *data, *out;
     int epochs, workers, batch;
+    bool plan; /* say the plan first */
     uint64_t seed;
 } options;
 
@@ -470,17 +472,27 @@ static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *l
     return code;
 }
 
+/* True if training waited for data, but for the first batch, in more than 2 % of its time. */
+static bool stalled(dlp_pipe *pipe) {
+    dlp_stats stats;
+    return dlp_pipe_stats(pipe, &stats) == DLP_OK && stats.wait_ns > stats.first_batch_ns &&
+           (stats.wait_ns - stats.first_batch_ns) * 50 > stats.elapsed_ns;
+}
+
 static void say_time(dlp_pipe *pipe, const options *opt) {
     const dlp_trace_window stall = {.what = DLP_WINDOW_STALL};
     char text[4096], path[512];
     if (dlp_pipe_explain(pipe, text, sizeof text) > 0) printf("\n%s\n", text);
     snprintf(path, sizeof path, "%s/timeline.svg", opt->out);
-    if (dlp_pipe_write_timeline(pipe, path) == DLP_OK) printf("a picture of the end: %s\n", path);
+    if (dlp_pipe_write_timeline(pipe, path) == DLP_OK) printf("the end as a picture: %s\n", path);
     snprintf(path, sizeof path, "%s/stall.svg", opt->out);
-    if (dlp_pipe_write_window(pipe, path, &stall) == DLP_OK)
-        printf("around its longest wait: %s\n", path);
+    if (!stalled(pipe))
+        remove(path); /* that of an earlier run */
+    else if (dlp_pipe_write_window(pipe, path, &stall) == DLP_OK)
+        printf("its longest wait as a picture: %s\n", path);
     snprintf(path, sizeof path, "%s/trace.json", opt->out);
-    if (dlp_pipe_write_trace(pipe, path) == DLP_OK) printf("the same for Perfetto: %s\n", path);
+    if (dlp_pipe_write_trace(pipe, path) == DLP_OK)
+        printf("all of it, for ui.perfetto.dev: %s\n", path);
 }
 
 static int evaluate(network *net, images *im, const options *opt) {
@@ -501,16 +513,17 @@ static int evaluate(network *net, images *im, const options *opt) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: fashion_mnist [-e epochs] [-w workers] [-b batch] [-s seed] "
-                    "[-o out-directory] data-directory\n");
+    fprintf(stderr, "usage: fashion_mnist [-v] [-e epochs] [-w workers] [-b batch] [-s seed] "
+                    "[-o folder] data-directory\n");
     return 2;
 }
 
 static bool parse(options *opt, int argc, char **argv) {
     int c;
-    while ((c = getopt(argc, argv, "e:w:b:s:o:")) != -1) {
+    while ((c = getopt(argc, argv, "ve:w:b:s:o:")) != -1) {
         char *end = NULL;
-        long v = c == 'o' || c == '?' ? 0 : strtol(optarg, &end, 10);
+        long v = c == 'o' || c == 'v' || c == '?' ? 0 : strtol(optarg, &end, 10);
+        if (c == 'v') opt->plan = true;
         if (c == '?' || (end && (end == optarg || *end))) return false;
         if (c == 'e') opt->epochs = v > 0 && v < 10000 ? (int)v : 0;
         if (c == 'w') opt->workers = v >= 0 && v <= DLP_MAX_WORKERS ? (int)v : -1;
@@ -525,6 +538,8 @@ static bool parse(options *opt, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     options opt = {.out = ".", .epochs = 5, .workers = 4, .batch = 64, .seed = 1};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores > 0 && cores < opt.workers) opt.workers = (int)cores; /* the images need computing */
     images training, test = {.fd = -1};
     network net = {0};
     dlp_pipe *pipe = NULL;
@@ -543,7 +558,7 @@ int main(int argc, char **argv) {
     }
     pipe = open_pipe(&training, &opt, true);
     if (!pipe) goto done;
-    say_plan(pipe);
+    if (opt.plan) say_plan(pipe);
     code = train_all(&net, pipe, &opt, &loss);
     if (code < 0) say_error(pipe);
     if (code == DLP_STOPPED) printf("stopped; the loss was %.6f\n", loss);

@@ -1,5 +1,5 @@
 /* The shortest whole program: 1,000 items, shuffled again in each of two epochs, in batches of 64,
-   fetched by four threads. The examples of dlpipe.h and of the README are this program.
+   fetched by four threads. The example of dlpipe.h is this program.
    cc -O2 loader.c -lpthread */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h" /* before any system header */

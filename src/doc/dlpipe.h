@@ -102,7 +102,7 @@
    >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
    >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture
    >>impl-beside >>impl-public
-   >>licence
+   >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 

@@ -36,7 +36,7 @@
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
    >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
-   >>s3-impl-list >>s3-impl-source >>s3-licence
+   >>s3-impl-list >>s3-impl-source >>s3-history >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
      #define DLPIPE_IMPLEMENTATION

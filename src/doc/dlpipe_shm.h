@@ -29,7 +29,7 @@
    >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
    >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
-   >>shm-impl-start >>shm-impl-public
+   >>shm-impl-start >>shm-impl-public >>shm-history >>shm-licence
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 

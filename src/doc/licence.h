@@ -1,5 +1,9 @@
 #pragma once
 /* ---------------------------------------------------------------------------------------------
+   >>history    VERSIONS
+   0.1.0   The first version. Until 1.0.0 a new second number may change names and fields. Orders
+           stay: each item keeps its place in the order of its seed and epoch.
+
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and

@@ -1,4 +1,7 @@
 #pragma once
 /* ---------------------------------------------------------------------------------------------
+   >>s3-history           VERSIONS
+   0.1.0   The first version. Its number is always that of dlpipe.h.
+
    >>s3-licence           MIT
    The same as dlpipe.h's. */

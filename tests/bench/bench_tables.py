@@ -1,17 +1,19 @@
-"""Make the tables of tests/bench/README.md out of the lines of a run.
+"""Write the tables and charts of the benchmarks.
 
-bench_tables.py FOLDER PAGE SHORT [TARGET...]
+bench_tables.py RUNS FOLDER [TARGET...]
 
-For each TARGET (all) with FOLDER/TARGET.jsonl, what stands in the page between "<!-- TARGET -->"
-and "<!-- end -->" is written again: machine, probe and date of the run, and a row for each figure
-with columns for each regime. Lines of a quick run are refused; rows of which nothing but
-disturbed rounds are left, and peers that were skipped, are named below the table. SHORT is the page
-with a few of these rows between "<!-- figures -->" and "<!-- end -->": each out of the same lines.
+For each TARGET (all) with RUNS/TARGET.jsonl, what stands in FOLDER/tables/TARGET.md between
+"<!-- TARGET -->" and "<!-- end -->" is written again: machine, probe and date of the run, and a row
+for each figure with columns for each regime. Lines of a quick run are refused. Rows of which only
+disturbed rounds are left, and peers that were skipped, are named below the table. Then
+FOLDER/charts/TARGET.svg is drawn out of the table as it stands there (bench_charts.py).
 """
 import json
 import os
 import re
 import sys
+
+import bench_charts
 
 TARGETS = ("queue", "loader", "peers", "crop", "files", "compose", "subscribers", "tokens", "order",
            "s3_pipe", "topologies", "s3")
@@ -25,23 +27,6 @@ BESIDES = {
     "s3_pipe": (("peak_bytes", "peak, MB", 1e-6), ("wait_share", "waited, %", 100),
                 ("first_batch_ms", "first batch, ms", 1)),
 }
-# Rows of the short page: what, target, bench, keys that tell the row, peers.
-FIGURES = (
-    ("items of 784 bytes, batch 64, 2 workers, prefetch 2", "loader", "small_items",
-     {"prefetch": 2}),
-    ("the same, worker processes", "loader", "small_items_proc", {"prefetch": 2}),
-    ("items of 1 MiB, batch 16, 2 workers", "loader", "large_items", {}),
-    ("the same, peak bytes with 16 workers", "loader", "peak_bytes_w16", {}),
-    ("first batch: 16 items of 5 ms, 16 workers", "loader", "first_batch_ms", {}),
-    ("gap at an epoch's border", "loader", "epoch_gap", {}),
-    ("small items beside other loaders", "peers", "peers_small", {"prefetch": 2}),
-    ("JPEGs in files, decoded, 4 workers with 16 in flight", "topologies",
-     "topo_economic_async_threads_local", {}),
-    ("JPEGs from an S3 store 30 ms away; one at a time", "s3_pipe",
-     "topo_economic_async_threads_s3", {}),
-    ("processor time for an S3 object of 100 KB", "s3", "s3_cpu_ms_per_object",
-     {"at": "loop_c16"}),
-)
 STEADY = ("near", "far", "single", "any")
 # Of the queues each peer would be too much for a page: the best of each round is shown.
 QUEUES = ("spsc", "mpsc", "block")
@@ -155,71 +140,49 @@ def table(target, lines):
                      [""] + skipped(lines)).rstrip()
 
 
-def peer_of(line):
-    name = f"{line['peer']} {line.get('sharing', '')}".strip()
-    return f"{name} {figure(line['theirs'])}"
+def redraw(folder, target):
+    """Draw the chart of the table that stands in the folder. True if it could be drawn."""
+    with open(os.path.join(folder, "tables", target + ".md"), encoding="utf-8") as f:
+        text = f.read()
+    inner = re.search(rf"<!-- {target} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    made = bench_charts.chart(target, inner.group(1) if inner else "")
+    if made is None:
+        print(f"{target}: the table has no number for a chart")
+        return False
+    with open(os.path.join(folder, "charts", target + ".svg"), "w", encoding="utf-8") as f:
+        f.write(made)
+    return True
 
 
-def short_row(lines, what, bench, keys):
-    """One row of the short page, of the first regime that has lines; None: there are none."""
-    for regime in STEADY:
-        mine = [line for line in lines if line["bench"] == bench and is_shown(line) and
-                line["regime"] == regime and all(line.get(k) == v for k, v in keys.items())]
-        if mine:
-            others = "; ".join(peer_of(line) for line in mine if "theirs" in line)
-            ours = f"{figure(mine[0]['ours'])} {mine[0]['unit']}"
-            return f"| {what} (`{bench}`, {regime}) | {ours} | {others} |"
-    return None
-
-
-def short(folder, page, whole):
-    """Write the table of the short page, if all it is made of are whole runs."""
-    rows = []
-    for what, target, bench, keys in FIGURES:
-        lines = lines_of(os.path.join(folder, target + ".jsonl")) if target in whole else []
-        row = short_row(lines, what, bench, keys)
-        if row is None:
-            print(f"{page}: no line of {target} for {bench}")
-        else:
-            rows.append(row)
+def rewrite(runs, folder, target):
+    """Write the table again out of the lines of a run, if there are any. True if they are bad."""
+    path, page = os.path.join(runs, target + ".jsonl"), os.path.join(folder, "tables",
+                                                                     target + ".md")
+    if not os.path.exists(path):
+        print(f"{target}: no {path}: the table is left as it is")
+        return False
+    lines = lines_of(path)
+    if any(line.get("quick") for line in lines):
+        print(f"{target}: {path} is of a quick run: the table is left as it is")
+        return True
+    if not any(line.get("regime") in STEADY for line in lines if is_shown(line)):
+        print(f"{target}: {path}: every round was disturbed: the table is left as it is")
+        return True
     with open(page, encoding="utf-8") as f:
         text = f.read()
-    mark = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
-    if not rows or not mark.search(text):
-        print(f"{page}: left as it is")
-        return
-    made = "\n".join(["| what | dlpipe | other |", "|---|---|---|"] + rows) + "\n"
+    made = table(target, lines)
+    mark = re.compile(rf"(<!-- {target} -->\n).*?(<!-- end -->)", re.DOTALL)
     with open(page, "w", encoding="utf-8") as f:
-        f.write(mark.sub(lambda m: m.group(1) + made + m.group(2), text))
+        f.write(mark.sub(lambda m: m.group(1) + made + "\n" + m.group(2), text))
+    print(f"{target}: {made.count(chr(10))} lines")
+    return False
 
 
-def main(folder, page, short_page, *targets):
-    with open(page, encoding="utf-8") as f:
-        text = f.read()
-    bad, whole = False, []
+def main(runs, folder, *targets):
+    bad = False
     for target in targets or TARGETS:
-        path = os.path.join(folder, target + ".jsonl")
-        mark = re.compile(rf"(<!-- {target} -->\n).*?(\n?<!-- end -->)", re.DOTALL)
-        if not os.path.exists(path) or not mark.search(text):
-            print(f"{target}: no {path}, or no place for it in {page}: left as it is")
-            continue
-        lines = lines_of(path)
-        if any(line.get("quick") for line in lines):
-            print(f"{target}: {path} is of a quick run: left as it is")
-            bad = True
-            continue
-        if not any(line.get("regime") in STEADY for line in lines if is_shown(line)):
-            print(f"{target}: {path}: every round was disturbed: left as it is")
-            bad = True
-            continue
-        whole.append(target)
-        made = table(target, lines)
-        text = mark.sub(lambda m: m.group(1) + made + "\n" + m.group(2).lstrip("\n"), text)
-        print(f"{target}: {made.count(chr(10))} lines")
-    with open(page, "w", encoding="utf-8") as f:
-        f.write(text)
-    if not targets:
-        short(folder, short_page, whole)
+        bad |= rewrite(runs, folder, target)
+        bad |= not redraw(folder, target)
     return bad
 
 

@@ -41,6 +41,14 @@ expect 0 '1 passed, 0 failed, 1 skipped' 'a exit 77\nb true\n'
 expect 1 '1 passed, 0 failed, 1 skipped' 'a exit 77\nb true\n' STRICT=1
 expect 0 '1 passed, 0 failed, 0 skipped' 'a exit 78\nb true\n' STRICT=1
 grep -q '^1 unavailable' $dir/said || { echo 'unavailable tests are not told'; wrong=1; }
+no_cc='e echo no cc; exit 77\n'
+# The lines count, and skips of one reason are folded into one line.
+expect 0 '2 passed, 0 failed, 3 skipped' \
+    "a true\nb echo no spin; exit 77\n--\nc echo skipped: no spin; exit 77\nd true\n$no_cc"
+[ "$(grep -c '^ok    \[[14]/5\] ' $dir/said)" -eq 2 ] || { echo 'lines do not count'; wrong=1; }
+[ "$(grep -c 'no spin\|no cc' $dir/said)" -eq 1 ] &&
+    grep -q 'no spin (b c); no cc (e)$' $dir/said ||
+    { echo 'skips are not in one line'; wrong=1; }
 expect 1 '0 passed, 0 failed, 0 skipped' ''
 expect 0 '2 passed, 0 failed, 0 skipped' 'reads cat\nnext true\n'
 

@@ -56,10 +56,30 @@ done
 [ -s $dir/out/timeline.svg ] || fail 'left no timeline.svg'
 [ -s $dir/out/trace.json ] || fail 'left no trace.json'
 grep -q '>loss<' $dir/out/timeline.svg || fail 'timeline.svg: no lane of the loss'
-[ -s $dir/out/stall.svg ] || fail 'left no stall.svg'
+[ "$(head -c 5 $dir/said.4)" = epoch ] ||
+    fail "does not begin with training: $(head -n 1 $dir/said.4)"
 grep -q '"ph":"C".*"name":"loss"' $dir/out/trace.json || fail 'trace.json: no loss'
 timeout 60 $program -e 3 -s 2 -o $dir/out $dir/data 2>&1 | grep '^trained' >$dir/result.seed
 ! grep -q -F -f $dir/result.seed $dir/result.0 || fail 'another seed gives the same result'
+
+# -v says the plan first. A picture of the longest wait is left if training waited, and only then:
+# here each read takes 4 ms.
+cat >$dir/slow.c <<'END'
+#include <unistd.h>
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at) {
+    usleep(4000);
+    return __real_pread(fd, to, n, at);
+}
+END
+[ ! -e $dir/out/stall.svg ] || fail 'training hardly waited, but there is a stall.svg'
+fast=$program
+linked examples/fashion_mnist.c $dir/slow -O3 $dir/slow.c -Wl,--wrap=pread || exit 1
+timeout 60 $dir/slow -v -e 2 -o $dir/out $dir/data >$dir/said 2>&1
+program=$fast
+[ -s $dir/out/stall.svg ] && grep -q 'longest wait as a picture' $dir/said ||
+    fail "slow reads: left no stall.svg, and said: $(tail -n 4 $dir/said)"
+head -n 1 $dir/said | grep -q '^batch slots' || fail "-v: no plan: $(head -n 1 $dir/said)"
 
 # Ctrl-C: ends soon, says where it was, still leaves the picture.
 rm -f $dir/out/*

@@ -1,19 +1,19 @@
 #!/bin/sh
-# The small examples: loader says what it should, the texts of the header and of the README are that
-# program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
-# prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
-# chunks learns, and the same in several lives, parts whatever reads its shards,
-# tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
-# reads what is a table only, tar and webdataset find the samples of shards, jsonl reads lines,
-# positions gives any ranks the same rows, pack packs each token, join has the rows of all its
-# datasets, graph the same rows of each table whatever its workers, and evaluate sees each
-# validation item in each epoch.
+# The small examples: loader says what it should, and the text of the header is that program,
+# slow says what the README shows, mixture pads less and less, stages, interrupted anywhere,
+# prints in two lives what it prints in one, stream likewise, of a pipe, share hands out each
+# batch to each, or to one, and chunks learns, and the same in several lives, parts whatever
+# reads its shards, tokens in one life or two, folder tells its classes apart, epochs has no gap
+# between them, table reads what is a table only, tar and webdataset find the samples of shards,
+# jsonl reads lines, positions gives any ranks the same rows, pack packs each token, join has the
+# rows of all its datasets, graph the same rows of each table whatever its workers, and evaluate
+# sees each validation item in each epoch.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar webdataset jsonl pack join graph evaluate; do
+for e in loader slow queues actors stages share stream mixture parts concurrent decode tokens \
+    folder epochs table tar webdataset jsonl pack join graph evaluate; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
@@ -25,19 +25,26 @@ grep '^epoch 0' $dir/said | sed 's/^epoch .//' >$dir/first
 grep '^epoch 1' $dir/said | sed 's/^epoch .//' >$dir/second
 ! cmp -s $dir/first $dir/second || fail 'loader: both epochs have one order'
 
-# The same code, but for comments and white space, stands in the header and in the README.
+# The same code, but for comments and white space, stands in the header.
 body() {
     sed -n '/static int fetch(void \*user, dlp_item \*item) {/,/return dlp_pipe_close/p' "$1" |
         sed 's|/\*.*\*/||; s|//.*||' | tr -d ' \n'
 }
 body examples/loader.c >$dir/body
 body dlpipe.h >$dir/body.header
-body README.md >$dir/body.readme
 sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ "$(cat $dir/lines)" -le 30 ] || fail "loader: main has $(cat $dir/lines) lines"
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
-cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# slow: the README shows what it says about itself, but for the numbers, and its picture.
+shape() { sed 's/[0-9][0-9.]*/N/g; s/ [num]*s\([;,.]\)/ T\1/g'; }
+sed -n '/^<!-- output of examples\/slow.c -->$/,/^$/p' README.md | grep '^[A-Z][a-z]*: ' |
+    shape >$dir/slow.readme
+timeout 60 $dir/slow $dir/slow.svg | shape >$dir/slow.said || fail "slow: exit code $?"
+[ -s $dir/slow.readme ] && cmp -s $dir/slow.readme $dir/slow.said ||
+    fail "README.md does not show what slow says: $(cat $dir/slow.said)"
+grep -q '>the consumer waits<' $dir/slow.svg || fail 'slow: left no picture'
 
 # evaluate: the same numbers for any number of workers; each epoch has all items of the validation,
 # and training stops early, three epochs after the best one, or after as many as it is told.

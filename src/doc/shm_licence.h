@@ -1,0 +1,7 @@
+#pragma once
+/* ---------------------------------------------------------------------------------------------
+   >>shm-history          VERSIONS
+   0.1.0   The first version. Its number is always that of dlpipe.h.
+
+   >>shm-licence          MIT
+   The same as dlpipe.h's. */
