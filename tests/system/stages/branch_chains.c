@@ -769,14 +769,20 @@ static void every_batch__resumed__goes_on_alike(uint64_t first, uint64_t n) {
         now_.kill_every = 0;
         memset(states_, 0, sizeof states_);
         memset(shared_, 0, sizeof *shared_);
-        if (!run_rank(&whole, 0, &at, NULL, &state)) return print_table(seed);
+        if (!run_rank(&whole, 0, &at, NULL, &state)) {
+            print_table(seed);
+            return;
+        }
         for (uint32_t i = 0; i < EPOCHS * MOST_ROWS; i++) {
             const uint64_t epoch = i / MOST_ROWS;
             const uint32_t k = i % MOST_ROWS;
             const life l = {.world = 1, .stop = 3, .workers = i % 3 == 0 ? DLP_NONE : (int)(i % 5)};
             if (!states_[epoch][k].there) continue;
             at = (place){epoch, k};
-            if (!run_rank(&l, 0, &at, &states_[epoch][k].state, &state)) return print_table(seed);
+            if (!run_rank(&l, 0, &at, &states_[epoch][k].state, &state)) {
+                print_table(seed);
+                return;
+            }
         }
     }
 }
