@@ -58,6 +58,10 @@ static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand 
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
 }
 
+static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
+}
+
 /* The items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];

@@ -211,10 +211,6 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
-static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
-    return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
-}
-
 static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_live(p, st);
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
