@@ -38329,8 +38329,8 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
-    dlp_fetch_desc f;
-    dlp_dataset ds;
+    dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
+    dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.of > 1)
@@ -38948,9 +38948,10 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
     if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
     x->input.fields = b->in = inputs.fields;
+    if (rc != DLP_OK) return rc;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
-    return rc;
+    return DLP_OK;
 }
 
 DLPI_COLD
@@ -39163,8 +39164,10 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 /* A branch has a list, and then the rows that run in one cell. */
 DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
-    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
-    if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
+    const int verb = node->verb;
+    if (verb == DLP_LIST || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+        verb == DLP_EXPAND || verb == DLP_FILTER)
+        return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "

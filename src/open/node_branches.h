@@ -27,9 +27,10 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
     if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
     x->input.fields = b->in = inputs.fields;
+    if (rc != DLP_OK) return rc;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
-    return rc;
+    return DLP_OK;
 }
 
 static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
@@ -231,8 +232,10 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 
 /* A branch has a list, and then the rows that run in one cell. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
-    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_FINDS;
-    if (node->verb == DLP_LIST || (dlpi_verb_of(t, node)->is & in_cells) != 0) return DLP_OK;
+    const int verb = node->verb;
+    if (verb == DLP_LIST || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+        verb == DLP_EXPAND || verb == DLP_FILTER)
+        return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "

@@ -171,8 +171,8 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
 
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
-    dlp_fetch_desc f;
-    dlp_dataset ds;
+    dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
+    dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.of > 1)

@@ -3,6 +3,7 @@
 /* tests: system/stages/pack */
 #include "inputs/pack_cut.h"
 #include "inputs/pack_fit.h"
+#include "inputs/reads.h"
 /* ---- the desc ---- */
 
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
