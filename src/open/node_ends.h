@@ -130,18 +130,18 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
 }
 
 /* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
-static const dlp_node *dlpi_ends_between(const dlpi_table *t, const dlp_node *map) {
-    const dlp_node *row = t->nodes + (t->makes > 0 ? t->makes : 1);
+static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
-    while (row < map && (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0) row++;
-    return row < map ? row : NULL;
+    for (uint32_t i = t->makes > 0 ? t->makes : 1; i < t->at; i++)
+        if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
+    return NULL;
 }
 
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
-    const dlp_node *between = dlpi_ends_between(t, map);
+    const dlp_node *between = dlpi_ends_between(t);
     if (t->joins != NULL)
         return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
     if (between != NULL && t->ending != map)

@@ -124,11 +124,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
-    const dlpi_level *last = dlpi_expand_last(x);
-    if (rc != DLP_OK || last->n == 0) return rc;
-    fetch->dataset->fields = st->fields + last->first;
-    fetch->dataset->n_fields = last->n;
-    return DLP_OK;
+    if (rc == DLP_OK) fetch->dataset->fields = dlpi_expand_made(st, x, &fetch->dataset->n_fields);
+    return rc;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
