@@ -30,34 +30,40 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     dlpi_behind b = {0, 0};
     const dlp_node *rows = t->joins + 1;
     for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
-        const int verb = rows[i].verb;
-        if (verb == DLP_FILTER || verb == DLP_EXPAND || verb == DLP_PACK) b.makers = b.n = i + 1;
-        if (verb == DLP_WINDOW) b.n = i + 1;
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) b.makers = b.n = i + 1;
+        if (rows[i].verb == DLP_WINDOW) b.n = i + 1;
     }
     return b;
 }
 
+static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "pack.rule",
+                       "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in tables of "
+                       "one list each",
+                       t->joins->name);
+}
+
 /* Only maps stand between makers. They run in the workers of the branches. */
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
+    bool after_pack = false;
     for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
         const int verb = node->verb;
-        if (verb != DLP_MAP && verb != DLP_FILTER && verb != DLP_EXPAND && verb != DLP_PACK &&
-            verb != DLP_WINDOW)
+        const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
+        if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and makers behind it; write it "
                                  "behind the last of these");
-        if (verb == DLP_WINDOW && node != t->joins + b->n)
+        if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
+        if (verb == DLP_WINDOW && node->window.items == 0)
+            return dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
+        after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
         if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) /* needs: pack */
-            return dlpi_refuse(
-                t->p, DLP_ERR_ARG, node->name, "pack.rule",                        /* needs: pack */
-                "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in " /* needs: pack */
-                "tables of one list each",                                         /* needs: pack */
-                t->joins->name);                                                   /* needs: pack */
+            return dlpi_behind_fit(t, node);                     /* needs: pack */
     }
     return DLP_OK;
 }

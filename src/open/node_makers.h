@@ -506,7 +506,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
-    if (rc == DLP_OK && m->pack != NULL)
+    if (rc == DLP_OK && m->pack != NULL)           /* needs: pack */
         rc = dlpi_pack_take_makers(t->p, st, &by); /* needs: pack */
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }

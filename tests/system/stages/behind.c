@@ -545,11 +545,17 @@ static void fewest_cells(uint64_t seed) {
     cells = 0;
 }
 
-static void refused(uint32_t at, dlp_node node, const char *field, const char *words) {
+static void refused_behind(const dlp_node *before, dlp_node node, const char *field,
+                           const char *words) {
+    uint32_t at = 5;
     const dlp_workers_desc w = {.num_workers = 1};
     dlp_node nodes[16];
     dlp_error err = {.code = 0};
     uint32_t n = table(nodes, &w, 1);
+    if (before != NULL) {
+        memmove(&nodes[at + 1], &nodes[at], (n++ - at) * sizeof *nodes);
+        nodes[at++] = *before;
+    }
     memmove(&nodes[at + 1], &nodes[at], (n - at) * sizeof *nodes);
     nodes[at] = node;
     CHECK(dlp_nodes_plan(nodes, n + 1, NULL, &(dlp_plan){0}, &err) < 0);
@@ -563,15 +569,20 @@ static void rows__out_of_place__refused_by_name(void) {
                            .verb = DLP_FILTER,
                            .filter = {.keep = keep_row},
                            .workers = {.num_workers = 2}};
+    const dlp_node cut_ = {.name = "cut", .verb = DLP_PACK, .pack = {.tokens = 4}};
+    dlp_node window = {.name = "window", .verb = DLP_WINDOW};
     const dlp_node fit = {
         .name = "fit", .verb = DLP_PACK, .pack = {.tokens = 4, .rule = DLP_PACK_FIT}};
     memset(&how, 0, sizeof how);
     how.inputs[0] = how.inputs[1] = 9;
     how.weights[0] = how.weights[1] = how.streams = 1;
     how.packs = 1;
-    refused(5, keep, "workers", "set it there");
-    refused(5, fit, "pack.rule", "DLP_PACK_CUT");
-    refused(5, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "write it in the branch");
+    refused_behind(NULL, keep, "workers", "set it there");
+    refused_behind(NULL, fit, "pack.rule", "DLP_PACK_CUT");
+    refused_behind(NULL, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "in the branch");
+    refused_behind(NULL, window, "window.items", "1..2^24");
+    window.window.items = 4;
+    refused_behind(&cut_, window, "", "the last filter or expand");
 }
 
 int main(int argc, char **argv) {
