@@ -75,6 +75,13 @@ static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
+/* The fields of these items. st: the stage, which has those of the levels above the first. */
+static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
+    const dlpi_level *l = dlpi_expand_last(x);
+    *n = l->n > 0 ? l->n : x->input.n_fields;
+    return l->n > 0 ? st->fields + l->first : x->input.fields;
+}
+
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
     uint64_t align = 1;

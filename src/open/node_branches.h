@@ -22,6 +22,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
     rc = dlpi_makers_levels(t, m, &one);
+    x->has_rooms = false; /* fields that end lie in cells: workers serve several branches */
     b->made = one.fields;
     b->n_made = one.n_fields;
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
