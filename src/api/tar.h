@@ -103,10 +103,10 @@ DLPDEF const dlp_tar_info *dlp_tar_describe(const dlp_source *tar);
 /* What dlp_tar_load and dlp_tar_fetch get as user. Borrowed until close. */
 typedef struct dlp_tar_parts {
     const dlp_tar_desc *desc; /* required: fields, decode and so on */
-    dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar: that of
-                         dlp_part_files_load, of dlp_s3_source_wire_parts, or one that unpacks */
-    void *user; /* of load. After dlp_s3_source_wire_parts: take load and user of the desc of parts,
-                   and set its count to NULL, and max_items */
+    dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar:
+                         dlp_part_files_load, dlp_s3_part_load, or one that unpacks */
+    void *user; /* of load. Of dlp_s3_part_load: the source, which is source of the desc of parts,
+                   too */
 } dlp_tar_parts;
 
 /* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are

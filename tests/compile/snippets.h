@@ -69,15 +69,19 @@ BEFORE_MAIN make_points(void) {
 #include "tar.c"
 #undef main
 enum { n = 6 };
-static dlp_part_file files[n];
-static const dlp_field fields[] = {
-    {.name = "pixels", .dtype = DLP_U8, .ndim = 1, .shape = {PIXELS}},
-    {.name = "label", .dtype = DLP_I32},
-};
+static const char *paths[n];
+static void remove_tars(void) {
+    char index[128];
+    for (int i = 0; i < n; i++) {
+        snprintf(index, sizeof index, "%s.dlpidx", paths[i]);
+        unlink(index);
+    }
+    remove_shards();
+}
 BEFORE_MAIN make_tars(void) {
     if (!make_shards()) exit(2);
-    for (int i = 0; i < n; i++) files[i].path = made[i];
-    atexit(remove_shards);
+    for (int i = 0; i < n; i++) paths[i] = made[i];
+    atexit(remove_tars);
 }
 #endif
 
