@@ -59,6 +59,7 @@ static int act(const dlp_push *push, const table *t, uint32_t number, uint64_t s
     dlp_pusher *out = NULL;
     dlp_error err;
     int rc = dlp_pusher_open(&out, &(dlp_pusher_desc){.push = push, .number = number}, &err);
+    if (rc == DLP_STOPPED) return 0; /* it was started too late */
     if (rc != DLP_OK) return fprintf(stderr, "actor: %s\n", err.message), 1;
     for (uint64_t n = 0; rc == DLP_OK;) {
         int cell = 0;

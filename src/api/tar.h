@@ -105,7 +105,7 @@ typedef struct dlp_tar_parts {
     const dlp_tar_desc *desc; /* required: fields, decode and so on */
     dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar:
                          dlp_part_files_load, dlp_s3_part_load, or one that unpacks */
-    void *user; /* of load. Of dlp_s3_part_load: the source, which is source of the desc of parts,
+    void *user; /* of load; with dlp_s3_part_load the source, which is source of the desc of parts,
                    too */
 } dlp_tar_parts;
 
