@@ -3029,16 +3029,16 @@ enum {
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
 typedef struct dlp_pack_desc {
-    uint32_t tokens;       /* T; required, 2..2^24 */
-    int32_t rule;          /* DLP_PACK_* */
-    uint32_t overlap;      /* CUT: tokens that a row has from the one before, below S and T */
-    uint32_t max_segments; /* S: a row with so many is closed, whatever room it has. 0: 2048 by
+    uint32_t tokens;        /* T; required, 2..2^24 */
+    int32_t rule;           /* DLP_PACK_* */
+    uint32_t overlap;       /* CUT: tokens that a row has from the one before, below S and T */
+    uint32_t max_segments;  /* S: a row with so many is closed, whatever room it has. 0: 2048 by
                                  batch_size, but 8 and overlap + 1 at least, T at most. A batch may
                                  need a cell, for L tokens, for each segment it may have */
-    uint32_t window;       /* FIT: N, 1..4096; 0: 256 */
-    int32_t longer;        /* FIT: DLP_PACK_LONGER_* */
-    int32_t positions;     /* 0: in the segment; 1: in the document */
-    uint64_t id;           /* the user's number for what fetch does, such as of a tokenizer, part
+    uint32_t window;        /* FIT: N, 1..4096; 0: 256 */
+    int32_t longer;         /* FIT: DLP_PACK_LONGER_* */
+    int32_t positions;      /* 0: in the segment; 1: in the document */
+    uint64_t id;            /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
     uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
                                has any; 0: 1. So many fewer cells are needed. An input that has
@@ -20085,8 +20085,7 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell),
-                         .item = from->number};
+        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};

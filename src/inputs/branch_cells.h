@@ -12,8 +12,7 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell),
-                         .item = from->number};
+        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};

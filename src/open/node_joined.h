@@ -85,13 +85,13 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     const dlpi_cells_desc cells = dlpi_makers_cells(t, m);
-    if (m->pack != NULL) {                                   /* needs: pack */
-        dlp_pack_desc k = m->pack->pack;                     /* needs: pack */
-        k.id = m->id;                                        /* needs: pack */
-        st->ops = &dlpi_pack_ops;                            /* needs: pack */
-        rc = dlpi_pack_take(t->p, st, &k, &cells);           /* needs: pack */
+    if (m->pack != NULL) {                                       /* needs: pack */
+        dlp_pack_desc k = m->pack->pack;                         /* needs: pack */
+        k.id = m->id;                                            /* needs: pack */
+        st->ops = &dlpi_pack_ops;                                /* needs: pack */
+        rc = dlpi_pack_take(t->p, st, &k, &cells);               /* needs: pack */
         return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st); /* needs: pack */
-    }                                                        /* needs: pack */
+    }                                                            /* needs: pack */
     d = dlpi_makers_expand_desc(m);
     st->ops = &dlpi_expand_ops;
     rc = dlpi_expand_take(t->p, st, &d, &cells);

@@ -1143,6 +1143,82 @@ static void two_sources_of_files__joined__each_has_its_own(void) {
     }
 }
 
+/* ---- fields that end in a branch ---- */
+
+static int raw_fetch(void *user, dlp_item *it) {
+    uint64_t raw[4];
+    (void)user;
+    for (uint64_t i = 0; i < 4; i++) raw[i] = mixed(mixed(7, it->index), i);
+    memcpy(it->data[0], raw, sizeof raw);
+    *(uint64_t *)it->data[1] = it->index;
+    return 0;
+}
+static int raw_sum(void *user, dlp_item *it) {
+    const uint64_t *raw = it->data[0];
+    (void)user;
+    *(uint64_t *)it->data[2] = raw[0] + raw[1] + raw[2] + raw[3];
+    return 0;
+}
+static int raw_keep(void *user, const dlp_item *it) { /* "raw" has ended: index, sum */
+    (void)user;
+    return it->n_fields == 2 ? *(const uint64_t *)it->data[1] % 3 != 0 : 7;
+}
+static int other_number(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index + 1000;
+    return 0;
+}
+
+static uint64_t raw_sum_of(uint64_t index) {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < 4; i++) sum += mixed(mixed(7, index), i);
+    return sum;
+}
+
+/* In the first branch a map ends a field, then a filter sees what is left. */
+static void fields__end_in_a_branch__others_go_on(void) {
+    const dlp_field raw[2] = {{"raw", DLP_U64, 1, {4}, 0, 0}, {"number", DLP_U64, 0, {0}, 0, 0}};
+    const dlp_field sum = {"sum", DLP_U64, 0, {0}, 0, 0}, other = {"other", DLP_U64, 0, {0}, 0, 0};
+    const char *const from[] = {"keep", "others", NULL};
+    for (int workers = 0; workers < 4; workers += 1 + workers) {
+        const dlp_node nodes[] = {
+            {.name = "list", .verb = DLP_LIST, .list = {.n_items = 200}},
+            {.name = "read",
+             .verb = DLP_FETCH,
+             .fetch = {.fetch = raw_fetch, .fields = raw, .n_fields = 2},
+             .workers = {.num_workers = workers ? workers : DLP_NONE}},
+            {.name = "sum",
+             .verb = DLP_MAP,
+             .map = {.item = raw_sum, .fields = &sum, .n_fields = 1, .ends = "raw"}},
+            {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = raw_keep}},
+            {.name = "list2", .verb = DLP_LIST, .list = {.n_items = 200}},
+            {.name = "others",
+             .verb = DLP_FETCH,
+             .fetch = {.fetch = other_number, .fields = &other, .n_fields = 1}},
+            {.name = "zip", .verb = DLP_ZIP, .from = from},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        dlp_error err;
+        uint64_t n = 0, index = 0;
+        int rc;
+        CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &err) == DLP_OK);
+        while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            const uint64_t *of[3];
+            CHECK(b->n_fields == 3 && strcmp(b->fields[0].name, "number") == 0 &&
+                  strcmp(b->fields[1].name, "sum") == 0);
+            for (int f = 0; f < 3; f++) of[f] = b->fields[f].data;
+            for (uint32_t r = 0; r < b->count; r++, n++, index++) {
+                while (raw_sum_of(index) % 3 == 0) index++;
+                CHECK(of[0][r] == index && of[1][r] == raw_sum_of(index) && of[2][r] == 1000 + n);
+            }
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(n > 100 && rc == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
@@ -1157,6 +1233,7 @@ int main(int argc, char **argv) {
     parts__dealt_by_weights__as_without_branches();
     test_tries(teams__asleep__woken_for_their_own_cells);
     two_sources_of_files__joined__each_has_its_own();
+    fields__end_in_a_branch__others_go_on();
     random_tables__beside_a_plain_program__same_rows(first, n);
     printf("  %u workers died, %u requests of a worker at once\n", deaths_, most_out_);
     CHECK((deaths_ > 0 || !forks_) && most_out_ > 1);
