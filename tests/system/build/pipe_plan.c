@@ -715,7 +715,7 @@ static const dlp_link *link_to(const dlp_plan *plan, const char *stage) {
     const char *to = stage != NULL ? stage : "consumer";
     for (uint32_t i = 0; i < plan->n_links; i++)
         if (strcmp(plan->links[i].to, to) == 0) return &plan->links[i];
-    CHECK(!"no such link");
+    CHECK(0 && "no such link");
     return &plan->links[0];
 }
 

@@ -1242,7 +1242,7 @@ static void pairs(void) {
                 if (wiring_->set == set_in_flight || strcmp(pair->type, at->type) != 0) continue;
                 snprintf(doing_, sizeof doing_, "%s.%s.%s", wiring_->name, at->name, row.name);
                 if (is_granted(wiring_->name, at->name, row.name)) continue;
-                if (!run(&row, at, &err, NULL) && !same_) CHECK(!"an array without its count");
+                if (!run(&row, at, &err, NULL) && !same_) CHECK(0 && "an array without its count");
                 if (!same_ && strncmp(text_, "refused", 7) != 0) printf("taken: %s\n", doing_);
             }
 }
