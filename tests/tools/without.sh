@@ -88,7 +88,10 @@ if [ -n "${1:-}" ]; then
     exit
 fi
 for kind in $all; do
-    if [ "$kind" = parts ] || [ -n "${SOAK:-}" ]; then take_out "$kind"; else take_out "$kind" headers; fi
+    case ${SOAK:-}$kind in
+    parts | 1*) take_out "$kind" ;;
+    *) take_out "$kind" headers ;;
+    esac
 done
 [ -z "${SOAK:-}" ] || for one in $all; do
     for two in $all; do
