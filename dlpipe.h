@@ -57,7 +57,7 @@
    >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
-   Pipes, by hand and ready-made:
+   Pipes, as tables and ready-made:
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           RUNNING
@@ -345,8 +345,8 @@
    do.
 
    Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
-   makes 488 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 537
-   KB with them. It is 361 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 504 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 552
+   KB with them. It is 375 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call.
 
    >>limits     LIMITS AND CAVEATS
@@ -1609,9 +1609,9 @@ typedef struct dlp_ranks {
 } dlp_ranks;
 
 /* Rank and world size as the launcher of a parallel job says them in the environment, for those two
-   fields of a sampler. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK,
-   _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's
-   srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   fields of dlp_pipe_desc. In this order: torchrun (RANK, WORLD_SIZE), Open MPI
+   (OMPI_COMM_WORLD_RANK, _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK,
+   PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
    rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
    says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
    number, or rank not below world_size; another launcher says another rank of as many (torchrun may
@@ -1673,9 +1673,8 @@ typedef struct dlp_mix dlp_mix;
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
-   which stay. The pipe's dataset has dlp_mix_items items. A replacement for a failed item comes
-   from the same dataset.
+/* Let a sampler follow the mix: sets all fields but threaded, which stays. The pipe's
+   dataset has dlp_mix_items items. A replacement for a failed item comes from the same dataset.
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
@@ -1740,8 +1739,8 @@ typedef struct dlp_buckets dlp_buckets;
    the table of weights of a weighted order; reads all of lengths. */
 DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
 
-/* Let a sampler follow it: sets all fields but threaded, rank, world_size and allow_uneven. The
-   pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
+/* Let a sampler follow it: sets all fields but threaded. The pipe's batch_size is the
+   buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
@@ -4214,7 +4213,7 @@ typedef struct dlp_node_list {
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
                          batches. Copied; what it points to is borrowed until
-                         close. Its seed, rank and world_size are 0, or those of the pipe's desc.
+                         close. Its seed is 0, or that of the pipe's desc; its threaded is 0.
                          NULL: all items */
     const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
                          shuffle and order are 0. Borrowed until close. NULL: none */
@@ -4324,9 +4323,8 @@ typedef struct dlp_node {
         dlp_node_map map;
         dlp_node_batch batch;
         dlp_node_transfer transfer;
-        /* In the next three, what the list, the pipe's desc, workers and queue say is 0. These are
-           n_parts, shuffle_parts, streams, steps_per_epoch, uneven, shared_streams, agree,
-           agree_user, queue_size and workers. The window of load and expand is a node. */
+        /* In load, what the list, the queue and workers of the node, and a window node say is 0:
+           n_parts, shuffle_parts, queue_size, workers, window. */
         dlp_part_desc load;
         dlp_expand_desc expand;
         dlp_pack_desc pack;
@@ -6594,7 +6592,7 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     return s->why != NULL ? "why" : NULL;
 }
 
-/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
+/* Check all of a desc but batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
@@ -16835,7 +16833,7 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
                 "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
                 "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "repeat", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
+    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
     return p->err.code;
 }
 
@@ -17474,9 +17472,9 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* A field of the desc that says into how many equal runs the rows of a batch fall. */
-static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *field, uint64_t n) {
+static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, field,
+    return dlpi_refuse(p, DLP_ERR_ARG, "", field,
                        "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
                        field, n);
 }
@@ -17652,15 +17650,14 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
-    dlpi_within(p, st->name, "streams", run->streams, 0, 1 << 16,
-                "0..2^16, a divisor of batch_size");
+    dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
-        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+        dlpi_within(p, "", "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
-    dlpi_within(p, st->name, "uneven", run->uneven, 0, 1, "0 or 1");
-    dlpi_within(p, st->name, "shared_streams", run->shared_streams, 0, 1, "0 or 1");
+    dlpi_within(p, "", "uneven", run->uneven, 0, 1, "0 or 1");
+    dlpi_within(p, "", "shared_streams", run->shared_streams, 0, 1, "0 or 1");
     if (run->agree != NULL && (steps != 0 || run->uneven))
-        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
+        dlpi_not_null(p, "", "agree", "with steps_per_epoch or uneven");
     return p->err.code;
 }
 
@@ -17949,21 +17946,20 @@ static int dlpi_found_refuses(dlp_pipe *p) {
 
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
-    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
+    int rc = dlpi_check_divides(p, "streams", c);
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
                            p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
                            "steps_per_epoch is 0 with world_size %" PRIu32
                            ", and no rank knows how "
                            "many items the others have: set it, or agree (an all-reduce), or "
@@ -18047,7 +18043,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                            "ranks agree on",
                            p->sharing->words);
     if (q->cursors.n > fit)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            " (n_parts, max_items, window): fewer streams, or more ranks",
                            q->cursors.n, fit);
@@ -22534,7 +22530,7 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
                 "0 or 1 before a maker: one thread reads what is pushed");
-    dlpi_within(p, "repeat", "epoch_end", p->d.epoch_end, 0, 0, once);
+    dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
     if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
@@ -23487,14 +23483,14 @@ static const dlpi_stage_ops dlpi_sampler_ops = {
     DLPI_OPS_OF_SAMPLER, .self_bytes = sizeof(dlpi_keyed), .blocks = dlpi_keyed_blocks,
     .live = dlpi_keyed_live, .source = &dlpi_keyed_source};
 
-static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_repeat_check(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    if (p->d.epochs == DLP_NONE) return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    if (p->d.epochs == DLP_NONE) return dlpi_bad(p, "", "epochs", bounds[0].words, DLP_NONE);
     p->barrier = p->d.set_epoch != NULL;
-    return dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {
@@ -23762,7 +23758,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
 }
 
 /* What the run says of rows that lie in parts of known counts. */
-static int dlpi_parts_run(dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
@@ -23770,9 +23766,9 @@ static int dlpi_parts_run(dlp_pipe *p, const dlpi_stage *st) {
         {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
         {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
     };
-    dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
+    dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (p->d.agree != NULL)
-        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
+        dlpi_not_null(p, "", "agree", "where the counts are given: all ranks know the end");
     return p->err.code;
 }
 
@@ -23798,7 +23794,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
-    if (rc == DLP_OK) rc = dlpi_parts_run(p, st);
+    if (rc == DLP_OK) rc = dlpi_parts_run(p);
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
@@ -23834,11 +23830,11 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
     if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
-    if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_divides(p, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
                 "one for each stream with steps_per_epoch");
-    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)q->steps, 0,
+    dlpi_within(p, "", "steps_per_epoch", (int64_t)q->steps, 0,
                 (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
 }
@@ -26581,6 +26577,7 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
+        {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)
@@ -26781,6 +26778,8 @@ static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
         dlp_plan_stage *to = &plan->stages[plan->n_stages++];
         dlpi_copy_text(to->name, sizeof to->name, st->name);
         if (st->ops->what != NULL) st->ops->what(st, to->what, sizeof to->what);
+        if (st == p->fetch && p->source_stage != NULL && p->source_stage->ops->expands)
+            dlpi_copy_text(to->what, sizeof to->what, "copy"); /* what the makers have made */
         to->stage = st->id;
         to->kind = st->ops->kind;
         to->workers = st->work >= 0 ? st->begin : st->ops->begins ? st->w.num_workers : -1;
@@ -34391,6 +34390,15 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *
         sum[e->kind] += end - begin;
 }
 
+/* How much of the window the lane has recorded. */
+DLPI_COLD
+static uint64_t dlpi_lane_recorded(const dlpi_lane *lane, const dlpi_view *v) {
+    const uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : v->t1;
+    const uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : v->t1;
+    const uint64_t from = begin > v->t0 ? begin : v->t0, to = end < v->t1 ? end : v->t1;
+    return to > from ? to - from : 0;
+}
+
 DLPI_COLD
 static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p) {
     char line[400] = "";
@@ -34609,15 +34617,18 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     const dlp_stage_stats *st = known ? &s->stages[group] : NULL;
     uint64_t sum[DLPI_EVENT_KINDS] = {0};
     int silent = 0;
-    double whole = (double)(v->t1 - v->t0) * n;
+    double whole = 0; /* what is hatched is not known */
     for (int i = 0; i < n; i++) {
+        whole += (double)dlpi_lane_recorded(&lanes[i], v);
         dlpi_lane_sums(&lanes[i], v, sum);
         silent += lanes[i].n == 0;
     }
     dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
     dlpi_out_escaped(o, group < 0 ? "consumer" : st ? st->name : "stage", 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
-    if (group < 0)
+    if (whole <= 0)
+        dlpi_out_print(o, ": %d lane%s, nothing recorded in this window", n, n == 1 ? "" : "s");
+    else if (group < 0)
         dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window%s",
                        dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s,
@@ -34865,7 +34876,7 @@ static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats 
 /* What a unit of a stage's work is called. */
 DLPI_COLD
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->cells > 0) return "part";
+    if (g->cells > 0) return dlpi_words_ops(g)->expands ? "input" : "part";
     return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
@@ -35933,9 +35944,11 @@ enum {
       "{weight_left} %") \
     X(STREAMS, true, ".\n") \
     X(PARTS, l->rate > 0 && g->cells > 0 && (double)s->part_wait_ns >= 0.02 * l->ns, \
-      "Parts: part queue empty: the consumer waits for parts {part_wait} % of the time; workers " \
-      "of '{name}' load one in {p50} and are {busy} % busy; {raise} parts.workers.num_workers " \
-      "({workers}) and queue_size ({cells}).\n") \
+      "Cells: no {unit} is ready: the consumer waits for {unit}s {part_wait} % of the time; " \
+      "workers of '{name}' make one in {p50} and are {busy} % busy; {raise} {field} ({workers})") \
+    X(PARTS, l->util[i] < 0.9, ", and cells ({cells}): queue.capacity, or parts.queue_size of a " \
+      "loader") \
+    X(PARTS, true, ".\n") \
     X(RUN, l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every {batch_ns}: " \
       "handing it from a worker to the consumer takes longer. With num_workers = 0 a batch " \
       "should come every {without}.\n") \
@@ -36338,6 +36351,7 @@ typedef struct dlpi_boxes {
     int y[DLP_MAX_STAGES + 1], height[DLP_MAX_STAGES + 1];
     int head[DLP_MAX_STAGES + 1];   /* the box that this one sticks to, or the box itself */
     int arcs, words[DLP_MAX_LINKS]; /* words[arc]: where its words are */
+    const dlp_link *arc[DLP_MAX_LINKS];
 } dlpi_boxes;
 
 DLPI_COLD
@@ -36462,7 +36476,8 @@ static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dl
     const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
     dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", x, y, lane, end, x - 7);
     dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", x, end);
-    dlpi_link_words(o, "arc", lane - 6, dlpi_arc_words(b, (y + end) / 2), l);
+    b->arc[n] = l;
+    dlpi_arc_words(b, (y + end) / 2);
 }
 
 DLPI_COLD
@@ -36476,6 +36491,9 @@ static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
         else
             dlpi_link_arc(o, b, from, to, l);
     }
+    for (int i = 0; i < b->arcs; i++) /* over the lines of all arcs */
+        dlpi_link_words(o, "arc", DLPI_PLAN_BOX_X - 30 - i * DLPI_PLAN_LANE, b->words[i],
+                        b->arc[i]);
     for (int i = 1; i < b->n; i++)
         if (b->head[i] == i) dlpi_link_down(o, b, i, down[i]);
 }
@@ -36952,7 +36970,7 @@ DLPI_COLD
 static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
     if (st == NULL) return p->err.code;
-    return dlpi_added(p, st, dlpi_repeat_check(p, st));
+    return dlpi_added(p, st, dlpi_repeat_check(p));
 }
 
 /* Is the stage added last one that makes items of what fetch writes? */
@@ -38751,14 +38769,24 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the rows of a loader ---- */
 
+DLPI_COLD
+static bool dlpi_parts_given(const dlp_part_desc *d) {
+    return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
+           d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
+           d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
+           dlpi_workers_given(&d->workers) || d->max_items != 0 || d->min_items != 0 ||
+           d->window != 0 || d->weights != NULL || d->source != NULL;
+}
+
 /* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
 DLPI_COLD
-static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
+static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
-    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0 &&
-        d->parts.source == NULL)
-        return;
+    if (!dlpi_parts_given(&d->parts)) return DLP_OK;
+    if (d->sampler.order != DLP_ORDER_SEQUENTIAL)
+        return dlpi_bad(p, "", "sampler.order",
+                        "0 with parts: shuffle, or parts.shuffle_*, says it", d->sampler.order);
     node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
     node->queue.capacity = d->parts.queue_size;
     node->load = d->parts;
@@ -38772,6 +38800,7 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     node->load.workers = (dlp_workers_desc){.num_workers = 0};
     if (d->parts.window > 0)
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
+    return DLP_OK;
 }
 
 /* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
@@ -39703,6 +39732,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
             return dlpi_bad(p, "", both[i].field, both[i].wants, full);
         if (full == 0) both[i].full = brief;
     }
+    if (l->sampler.seed != 0 && l->run.seed != 0 && l->sampler.seed != l->run.seed)
+        return dlpi_bad(p, "", "pipe.seed", "0, or as sampler.seed", (int64_t)l->run.seed);
     l->batch.batch_size = (uint32_t)both[0].full;
     /* inline, whichever way it was said */
     l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
@@ -39846,7 +39877,7 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     dlpi_loader_list(&l, to);
     to->dataset = l.dataset;
     l.fetch.dataset = &to->dataset;
-    dlpi_loader_parts(d, to);
+    if ((rc = dlpi_loader_parts(p, d, to)) != DLP_OK) return rc;
     if (to->dataset.filter == 0)
         dlpi_nodes_fetch(to, "fetch", &l.fetch, d->source);
     else

@@ -23,6 +23,7 @@
    The implementation:
    >>formats-impl-platform >>formats-impl-index >>formats-impl-indexed >>formats-impl-lines
    >>formats-impl-tar >>formats-impl-tar-source
+   >>formats-history >>formats-licence
 
    >>formats-index          INDEX FILES
    To read items in any order, a source must know where each item lies. It finds the items when it
@@ -1749,3 +1750,10 @@ DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
 }
 
 #endif /* DLPIPE_IMPLEMENTATION */
+
+/* ---------------------------------------------------------------------------------------------
+   >>formats-history      VERSIONS
+   0.1.0   The first version. Its number is always that of dlpipe.h.
+
+   >>formats-licence      MIT
+   The same as dlpipe.h's. */

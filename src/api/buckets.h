@@ -47,8 +47,8 @@ typedef struct dlp_buckets dlp_buckets;
    the table of weights of a weighted order; reads all of lengths. */
 DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
 
-/* Let a sampler follow it: sets all fields but threaded, rank, world_size and allow_uneven. The
-   pipe's batch_size is the buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
+/* Let a sampler follow it: sets all fields but threaded. The pipe's batch_size is the
+   buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 

@@ -162,7 +162,7 @@ typedef struct dlp_node_list {
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
                          batches. Copied; what it points to is borrowed until
-                         close. Its seed, rank and world_size are 0, or those of the pipe's desc.
+                         close. Its seed is 0, or that of the pipe's desc; its threaded is 0.
                          NULL: all items */
     const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
                          shuffle and order are 0. Borrowed until close. NULL: none */
@@ -272,9 +272,8 @@ typedef struct dlp_node {
         dlp_node_map map;
         dlp_node_batch batch;
         dlp_node_transfer transfer;
-        /* In the next three, what the list, the pipe's desc, workers and queue say is 0. These are
-           n_parts, shuffle_parts, streams, steps_per_epoch, uneven, shared_streams, agree,
-           agree_user, queue_size and workers. The window of load and expand is a node. */
+        /* In load, what the list, the queue and workers of the node, and a window node say is 0:
+           n_parts, shuffle_parts, queue_size, workers, window. */
         dlp_part_desc load;     /* needs: parts */
         dlp_expand_desc expand; /* needs: parts */
         dlp_pack_desc pack;     /* needs: parts pack */

@@ -38,9 +38,8 @@ typedef struct dlp_mix dlp_mix;
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
-   which stay. The pipe's dataset has dlp_mix_items items. A replacement for a failed item comes
-   from the same dataset.
+/* Let a sampler follow the mix: sets all fields but threaded, which stays. The pipe's
+   dataset has dlp_mix_items items. A replacement for a failed item comes from the same dataset.
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 

@@ -57,9 +57,9 @@ typedef struct dlp_ranks {
 } dlp_ranks;
 
 /* Rank and world size as the launcher of a parallel job says them in the environment, for those two
-   fields of a sampler. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK,
-   _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's
-   srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   fields of dlp_pipe_desc. In this order: torchrun (RANK, WORLD_SIZE), Open MPI
+   (OMPI_COMM_WORLD_RANK, _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI
+   (PMI_RANK, PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
    rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
    says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
    number, or rank not below world_size; another launcher says another rank of as many (torchrun may

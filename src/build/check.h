@@ -59,6 +59,7 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
+        {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)

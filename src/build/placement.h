@@ -177,6 +177,8 @@ static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
         dlp_plan_stage *to = &plan->stages[plan->n_stages++];
         dlpi_copy_text(to->name, sizeof to->name, st->name);
         if (st->ops->what != NULL) st->ops->what(st, to->what, sizeof to->what);
+        if (st == p->fetch && p->source_stage != NULL && p->source_stage->ops->expands)
+            dlpi_copy_text(to->what, sizeof to->what, "copy"); /* what the makers have made */
         to->stage = st->id;
         to->kind = st->ops->kind;
         to->workers = st->work >= 0 ? st->begin : st->ops->begins ? st->w.num_workers : -1;

@@ -58,7 +58,7 @@
    >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
-   Pipes, by hand and ready-made:
+   Pipes, as tables and ready-made:
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           RUNNING
@@ -346,8 +346,8 @@
    do.
 
    Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
-   makes 488 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 537
-   KB with them. It is 361 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 504 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 552
+   KB with them. It is 375 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call.
 
    >>limits     LIMITS AND CAVEATS

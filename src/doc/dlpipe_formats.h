@@ -24,6 +24,7 @@
    The implementation:
    >>formats-impl-platform >>formats-impl-index >>formats-impl-indexed >>formats-impl-lines
    >>formats-impl-tar >>formats-impl-tar-source
+   >>formats-history >>formats-licence
 
    >>formats-index          INDEX FILES
    To read items in any order, a source must know where each item lies. It finds the items when it

@@ -581,9 +581,9 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* A field of the desc that says into how many equal runs the rows of a batch fall. */
-static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *field, uint64_t n) {
+static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, field,
+    return dlpi_refuse(p, DLP_ERR_ARG, "", field,
                        "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
                        field, n);
 }

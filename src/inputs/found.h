@@ -82,21 +82,20 @@ static int dlpi_found_refuses(dlp_pipe *p) {
 
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
-    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
+    int rc = dlpi_check_divides(p, "streams", c);
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
                            p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
                            "steps_per_epoch is 0 with world_size %" PRIu32
                            ", and no rank knows how "
                            "many items the others have: set it, or agree (an all-reduce), or "
@@ -180,7 +179,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                            "ranks agree on",
                            p->sharing->words);
     if (q->cursors.n > fit)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            " (n_parts, max_items, window): fewer streams, or more ranks",
                            q->cursors.n, fit);

@@ -168,15 +168,14 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
-    dlpi_within(p, st->name, "streams", run->streams, 0, 1 << 16,
-                "0..2^16, a divisor of batch_size");
+    dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
-        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+        dlpi_within(p, "", "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
-    dlpi_within(p, st->name, "uneven", run->uneven, 0, 1, "0 or 1");
-    dlpi_within(p, st->name, "shared_streams", run->shared_streams, 0, 1, "0 or 1");
+    dlpi_within(p, "", "uneven", run->uneven, 0, 1, "0 or 1");
+    dlpi_within(p, "", "shared_streams", run->shared_streams, 0, 1, "0 or 1");
     if (run->agree != NULL && (steps != 0 || run->uneven))
-        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
+        dlpi_not_null(p, "", "agree", "with steps_per_epoch or uneven");
     return p->err.code;
 }
 

@@ -22,7 +22,7 @@ static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
                 "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
                 "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "repeat", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
+    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
     return p->err.code;
 }
 

@@ -19,7 +19,7 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
 static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
     if (st == NULL) return p->err.code;
-    return dlpi_added(p, st, dlpi_repeat_check(p, st));
+    return dlpi_added(p, st, dlpi_repeat_check(p));
 }
 
 /* Is the stage added last one that makes items of what fetch writes? */

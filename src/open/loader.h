@@ -41,6 +41,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
             return dlpi_bad(p, "", both[i].field, both[i].wants, full);
         if (full == 0) both[i].full = brief;
     }
+    if (l->sampler.seed != 0 && l->run.seed != 0 && l->sampler.seed != l->run.seed)
+        return dlpi_bad(p, "", "pipe.seed", "0, or as sampler.seed", (int64_t)l->run.seed);
     l->batch.batch_size = (uint32_t)both[0].full;
     /* inline, whichever way it was said */
     l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
@@ -175,8 +177,8 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     dlpi_loader_list(&l, to);
     to->dataset = l.dataset;
     l.fetch.dataset = &to->dataset;
-    dlpi_loader_parts(d, to);    /* needs: parts */
-    if (to->dataset.filter == 0) /* needs: parts */
+    if ((rc = dlpi_loader_parts(p, d, to)) != DLP_OK) return rc; /* needs: parts */
+    if (to->dataset.filter == 0)                                 /* needs: parts */
         dlpi_nodes_fetch(to, "fetch", &l.fetch, d->source);
     else                                                                /* needs: parts */
         rc = dlpi_loader_filter(p, &l.fetch, d->source, to);            /* needs: parts */

@@ -563,13 +563,22 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the rows of a loader ---- */
 
+static bool dlpi_parts_given(const dlp_part_desc *d) {
+    return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
+           d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
+           d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
+           dlpi_workers_given(&d->workers) || d->max_items != 0 || d->min_items != 0 ||
+           d->window != 0 || d->weights != NULL || d->source != NULL;
+}
+
 /* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
-static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
+static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
-    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0 &&
-        d->parts.source == NULL)
-        return;
+    if (!dlpi_parts_given(&d->parts)) return DLP_OK;
+    if (d->sampler.order != DLP_ORDER_SEQUENTIAL)
+        return dlpi_bad(p, "", "sampler.order",
+                        "0 with parts: shuffle, or parts.shuffle_*, says it", d->sampler.order);
     node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
     node->queue.capacity = d->parts.queue_size;
     node->load = d->parts;
@@ -583,6 +592,7 @@ static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
     node->load.workers = (dlp_workers_desc){.num_workers = 0};
     if (d->parts.window > 0)
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
+    return DLP_OK;
 }
 
 /* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the

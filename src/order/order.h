@@ -434,7 +434,7 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     return s->why != NULL ? "why" : NULL;
 }
 
-/* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
+/* Check all of a desc but batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;

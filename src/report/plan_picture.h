@@ -28,6 +28,7 @@ typedef struct dlpi_boxes {
     int y[DLP_MAX_STAGES + 1], height[DLP_MAX_STAGES + 1];
     int head[DLP_MAX_STAGES + 1];   /* the box that this one sticks to, or the box itself */
     int arcs, words[DLP_MAX_LINKS]; /* words[arc]: where its words are */
+    const dlp_link *arc[DLP_MAX_LINKS];
 } dlpi_boxes;
 
 static bool dlpi_plan_drawable(const dlp_plan *plan) {
@@ -142,7 +143,8 @@ static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dl
     const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
     dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", x, y, lane, end, x - 7);
     dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", x, end);
-    dlpi_link_words(o, "arc", lane - 6, dlpi_arc_words(b, (y + end) / 2), l);
+    b->arc[n] = l;
+    dlpi_arc_words(b, (y + end) / 2);
 }
 
 static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
@@ -155,6 +157,9 @@ static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
         else
             dlpi_link_arc(o, b, from, to, l);
     }
+    for (int i = 0; i < b->arcs; i++) /* over the lines of all arcs */
+        dlpi_link_words(o, "arc", DLPI_PLAN_BOX_X - 30 - i * DLPI_PLAN_LANE, b->words[i],
+                        b->arc[i]);
     for (int i = 1; i < b->n; i++)
         if (b->head[i] == i) dlpi_link_down(o, b, i, down[i]);
 }

@@ -161,9 +161,11 @@ enum {
       "{weight_left} %") \
     X(STREAMS, true, ".\n") \
     X(PARTS, l->rate > 0 && g->cells > 0 && (double)s->part_wait_ns >= 0.02 * l->ns, \
-      "Parts: part queue empty: the consumer waits for parts {part_wait} % of the time; workers " \
-      "of '{name}' load one in {p50} and are {busy} % busy; {raise} parts.workers.num_workers " \
-      "({workers}) and queue_size ({cells}).\n") \
+      "Cells: no {unit} is ready: the consumer waits for {unit}s {part_wait} % of the time; " \
+      "workers of '{name}' make one in {p50} and are {busy} % busy; {raise} {field} ({workers})") \
+    X(PARTS, l->util[i] < 0.9, ", and cells ({cells}): queue.capacity, or parts.queue_size of a " \
+      "loader") \
+    X(PARTS, true, ".\n") \
     X(RUN, l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every {batch_ns}: " \
       "handing it from a worker to the consumer takes longer. With num_workers = 0 a batch " \
       "should come every {without}.\n") \

@@ -303,6 +303,14 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *
         sum[e->kind] += end - begin;
 }
 
+/* How much of the window the lane has recorded. */
+static uint64_t dlpi_lane_recorded(const dlpi_lane *lane, const dlpi_view *v) {
+    const uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : v->t1;
+    const uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : v->t1;
+    const uint64_t from = begin > v->t0 ? begin : v->t0, to = end < v->t1 ? end : v->t1;
+    return to > from ? to - from : 0;
+}
+
 static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p) {
     char line[400] = "";
     dlpi_text t = {line, sizeof line, 0};
@@ -507,15 +515,18 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     const dlp_stage_stats *st = known ? &s->stages[group] : NULL;
     uint64_t sum[DLPI_EVENT_KINDS] = {0};
     int silent = 0;
-    double whole = (double)(v->t1 - v->t0) * n;
+    double whole = 0; /* what is hatched is not known */
     for (int i = 0; i < n; i++) {
+        whole += (double)dlpi_lane_recorded(&lanes[i], v);
         dlpi_lane_sums(&lanes[i], v, sum);
         silent += lanes[i].n == 0;
     }
     dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
     dlpi_out_escaped(o, group < 0 ? "consumer" : st ? st->name : "stage", 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
-    if (group < 0)
+    if (whole <= 0)
+        dlpi_out_print(o, ": %d lane%s, nothing recorded in this window", n, n == 1 ? "" : "s");
+    else if (group < 0)
         dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window%s",
                        dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s,

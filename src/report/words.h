@@ -40,7 +40,7 @@ static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats 
 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->cells > 0) return "part";
+    if (g->cells > 0) return dlpi_words_ops(g)->expands ? "input" : "part";
     return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 

@@ -78,7 +78,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
 }
 
 /* What the run says of rows that lie in parts of known counts. */
-static int dlpi_parts_run(dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
@@ -86,9 +86,9 @@ static int dlpi_parts_run(dlp_pipe *p, const dlpi_stage *st) {
         {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
         {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
     };
-    dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
+    dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (p->d.agree != NULL)
-        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
+        dlpi_not_null(p, "", "agree", "where the counts are given: all ranks know the end");
     return p->err.code;
 }
 
@@ -114,7 +114,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
-    if (rc == DLP_OK) rc = dlpi_parts_run(p, st);
+    if (rc == DLP_OK) rc = dlpi_parts_run(p);
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
@@ -150,11 +150,11 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
     if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
-    if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_divides(p, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
                 "one for each stream with steps_per_epoch");
-    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)q->steps, 0,
+    dlpi_within(p, "", "steps_per_epoch", (int64_t)q->steps, 0,
                 (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
 }

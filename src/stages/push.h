@@ -98,7 +98,7 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
                 "0 or 1 before a maker: one thread reads what is pushed");
-    dlpi_within(p, "repeat", "epoch_end", p->d.epoch_end, 0, 0, once);
+    dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
     if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);

@@ -116,14 +116,14 @@ static const dlpi_stage_ops dlpi_sampler_ops = {
     DLPI_OPS_OF_SAMPLER, .self_bytes = sizeof(dlpi_keyed), .blocks = dlpi_keyed_blocks,
     .live = dlpi_keyed_live, .source = &dlpi_keyed_source};
 
-static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_repeat_check(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    if (p->d.epochs == DLP_NONE) return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    if (p->d.epochs == DLP_NONE) return dlpi_bad(p, "", "epochs", bounds[0].words, DLP_NONE);
     p->barrier = p->d.set_epoch != NULL;
-    return dlpi_check_bounds(p, st->name, &p->d, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {

@@ -206,9 +206,9 @@ static void add__repeat_desc_out_of_range__names_field(void) {
     GOOD((void)0, repeat.epochs, DLP_FOREVER);
     GOOD((void)0, repeat.epochs, 0);
     GOOD((void)0, repeat.epochs, INT64_MAX);
-    BAD((void)0, repeat.epochs, DLP_NONE, "repeat", "epochs");
-    BAD((void)0, repeat.epochs, DLP_FOREVER - 1, "repeat", "epochs");
-    BOUNDS((void)0, repeat.epoch_end, 0, 1, "repeat", "epoch_end");
+    BAD((void)0, repeat.epochs, DLP_NONE, "", "epochs");
+    BAD((void)0, repeat.epochs, DLP_FOREVER - 1, "", "epochs");
+    BOUNDS((void)0, repeat.epoch_end, 0, 1, "", "epoch_end");
 }
 
 static void add__dataset_out_of_range__names_field(void) {

@@ -431,10 +431,10 @@ static void queue__empty__consumer_waits_and_is_told(void) {
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.part_wait_ns > 25000000);
         CHECK(s.part_wait_ns <= s.wait_ns);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
-        CHECK(strstr(text, "part queue empty: the consumer waits for parts") != NULL);
+        CHECK(strstr(text, "no part is ready: the consumer waits for parts") != NULL);
         char *change = strstr(text, "Change: ");
         CHECK(change == NULL || strstr(change + 1, "Change: ") == NULL); /* one advice */
-        CHECK(strstr(text, "parts.workers.num_workers (") != NULL);
+        CHECK(strstr(text, "workers.num_workers (") != NULL);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -841,7 +841,7 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.items = NULL, DLP_ERR_ARG, "parts", "items", "count");
     REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
     REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
-    REFUSED(r.d.pipe.streams = 3, DLP_ERR_ARG, "parts", "streams", "can't be divided");
+    REFUSED(r.d.pipe.streams = 3, DLP_ERR_ARG, "", "streams", "can't be divided");
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
     REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
@@ -858,8 +858,8 @@ static void open__desc_out_of_range__names_field(void) {
     r.d.parts.user = r.items;
     refused(&r, DLP_ERR_CALLBACK, "parts", "count", "part 5: count returned 7");
     r = good;
-    r.d.sampler.order = DLP_ORDER_SHUFFLED; /* dlp_loader_open says it itself */
-    CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r));
+    r.d.sampler.order = DLP_ORDER_SHUFFLED; /* shuffle, or parts.shuffle_*, says it */
+    refused(&r, DLP_ERR_ARG, "", "sampler.order", "is 1");
 }
 
 static void open__order_without_queue__refused(void) {

@@ -1,0 +1,7 @@
+#pragma once
+/* ---------------------------------------------------------------------------------------------
+   >>formats-history      VERSIONS
+   0.1.0   The first version. Its number is always that of dlpipe.h.
+
+   >>formats-licence      MIT
+   The same as dlpipe.h's. */
