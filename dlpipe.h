@@ -1610,8 +1610,8 @@ typedef struct dlp_ranks {
 
 /* Rank and world size as the launcher of a parallel job says them in the environment, for those two
    fields of dlp_pipe_desc. In this order: torchrun (RANK, WORLD_SIZE), Open MPI
-   (OMPI_COMM_WORLD_RANK, _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK,
-   PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   (OMPI_COMM_WORLD_RANK, _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI
+   (PMI_RANK, PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
    rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
    says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
    number, or rank not below world_size; another launcher says another rank of as many (torchrun may
@@ -19421,6 +19421,7 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
     const uint64_t rows = d->f.ragged && length < most ? length : most;
     memcpy(to, from, (size_t)(d->row_bytes / most * rows));
+    memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
 /* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
@@ -20397,8 +20398,11 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
-    while (!dlpi_joined_draw(p, q, i, c, &index))
+    while (!dlpi_joined_draw(p, q, i, c, &index)) {
+        x->empty++;
+        if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
         if (j->j.found.streams[i].rows == 0) return false;
+    }
     *u = (dlpi_found_cell){.epoch = q->epoch,
                            .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
                            .ticket = ++q->ahead.tickets,
@@ -25116,7 +25120,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
         all = dlpi_sum(all, n);
         if (n < least) least = n;
     }
-    return j->period > 0 ? all : least;
+    /* with steps a short branch of a zip begins again beside a longer one */
+    return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
 static int dlpi_joined_sizes(dlp_pipe *p) {
@@ -25138,6 +25143,8 @@ static int dlpi_joined_sizes(dlp_pipe *p) {
         if (rc != DLP_OK) return rc;
     }
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
+    if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
+        q->plan.n_inputs = UINT64_C(1) << 57;
     j->found.cursors = q->cursors;
     j->found.plan.seed = q->plan.seed;
     j->found.plan.steps = q->plan.steps;
@@ -25441,6 +25448,7 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
     out[n++] = dlpi_rooms_block(st);
+    out[n++] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(&k->x)};
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -38835,12 +38843,27 @@ typedef union dlpi_joined_inner {
 
 #define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
 
+/* What is there of branches that were taken, should the table be refused. */
+DLPI_COLD
+static int dlpi_joined_taken(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const size_t base = DLPI_JOINED_AT + offsetof(dlpi_joined, j);
+    const dlpi_branches *j =
+        &((const dlpi_joined *)(const void *)((const uint8_t *)st->self + DLPI_JOINED_AT))->j;
+    int n = 0;
+    DLPI_UNUSED(p);
+    out[n++] =
+        (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
+    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    return n;
+}
+
 /* As it is added; then it has the ops of an expand or a pack. */
 static const dlpi_stage_ops dlpi_joined_begins = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
+    .blocks = dlpi_joined_taken,
 };
 
 typedef struct dlpi_behind { /* rows behind the one that joins */
@@ -39027,7 +39050,8 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
 DLPI_COLD
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
-    const bool counts = node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
+    const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
+                        (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     int rc = dlpi_within(t->p, node->name, "list.n_items", (int64_t)l->n_items, counts ? 0 : 1,
                          DLPI_MAX_ITEMS, "1..2^48, or 0 with a source");
     if (rc == DLP_OK)
@@ -39332,11 +39356,15 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     if (j->found.teams)
         return dlpi_node_bad(t, t->joins + 1,
                              "stands behind branches with workers of their own; leave async out "
-                             "of the branches, and give them one worker_init");
+                             "of them and give them one worker_init and worker_user, or filter in "
+                             "the branches");
     if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
-    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
+        st->ops = &dlpi_joined_begins; /* which frees the branches */
+        return rc;
+    }
     dlpi_joined_wrap(st, x);
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;

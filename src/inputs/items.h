@@ -307,6 +307,7 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
     const uint64_t rows = d->f.ragged && length < most ? length : most;
     memcpy(to, from, (size_t)(d->row_bytes / most * rows));
+    memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
 /* Copy the record of cell c that is made items of next. The fields that maps add to it begin as

@@ -222,8 +222,11 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
-    while (!dlpi_joined_draw(p, q, i, c, &index))
+    while (!dlpi_joined_draw(p, q, i, c, &index)) {
+        x->empty++;
+        if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
         if (j->j.found.streams[i].rows == 0) return false;
+    }
     *u = (dlpi_found_cell){.epoch = q->epoch,
                            .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
                            .ticket = ++q->ahead.tickets,

@@ -63,7 +63,8 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
 /* What of a list behind the first is its own. */
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
-    const bool counts = node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
+    const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
+                        (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     int rc = dlpi_within(t->p, node->name, "list.n_items", (int64_t)l->n_items, counts ? 0 : 1,
                          DLPI_MAX_ITEMS, "1..2^48, or 0 with a source");
     if (rc == DLP_OK)
@@ -354,11 +355,15 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     if (j->found.teams)
         return dlpi_node_bad(t, t->joins + 1,
                              "stands behind branches with workers of their own; leave async out "
-                             "of the branches, and give them one worker_init");
+                             "of them and give them one worker_init and worker_user, or filter in "
+                             "the branches");
     if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
-    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
+        st->ops = &dlpi_joined_begins; /* which frees the branches */
+        return rc;
+    }
     dlpi_joined_wrap(st, x);
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;

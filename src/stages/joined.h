@@ -49,7 +49,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
         all = dlpi_sum(all, n);
         if (n < least) least = n;
     }
-    return j->period > 0 ? all : least;
+    /* with steps a short branch of a zip begins again beside a longer one */
+    return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
 static int dlpi_joined_sizes(dlp_pipe *p) {
@@ -71,6 +72,8 @@ static int dlpi_joined_sizes(dlp_pipe *p) {
         if (rc != DLP_OK) return rc;
     }
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
+    if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
+        q->plan.n_inputs = UINT64_C(1) << 57;
     j->found.cursors = q->cursors;
     j->found.plan.seed = q->plan.seed;
     j->found.plan.steps = q->plan.steps;

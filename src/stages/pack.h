@@ -192,6 +192,7 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
     out[n++] = dlpi_rooms_block(st);
+    out[n++] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(&k->x)};
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};

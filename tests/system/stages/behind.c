@@ -585,6 +585,58 @@ static void rows__out_of_place__refused_by_name(void) {
     refused_behind(&cut_, window, "", "the last filter or expand");
 }
 
+/* ---- rows behind a zip that nobody keeps for long ---- */
+
+static int number_fetch(void *user, dlp_item *it) { /* user: DLP_SKIP of each item */
+    memcpy(it->data[0], &it->index, sizeof it->index);
+    return user != NULL ? DLP_SKIP : 0;
+}
+static int hundredth_keep(void *user, const dlp_item *it) {
+    uint64_t y;
+    (void)user;
+    memcpy(&y, it->data[1], sizeof y);
+    return y >= 100;
+}
+
+/* A zip of so many items and others, with 20 steps; a filter behind it. Returns what ended it. */
+static int zip_steps(uint64_t n, uint64_t others, void *skips, uint32_t *rows, dlp_error *err) {
+    static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0}, y = {"y", DLP_U64, 0, {0}, 0, 0};
+    const char *const from[] = {"a", "b", NULL};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = n}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = others}},
+        {.name = "b",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .user = skips, .fields = &y, .n_fields = 1}},
+        {.name = "zip", .verb = DLP_ZIP, .from = from},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = hundredth_keep}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
+    const dlp_pipe_desc desc = {.steps_per_epoch = 20};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc = dlp_pipe_open(&p, DLP_NODES(nodes), &desc, err);
+    CHECK(rc == DLP_OK);
+    *rows = 0;
+    while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        *rows += b->valid_count;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    if (p != NULL) *err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc;
+}
+
+static void zip__short_branch__begins_again_until_the_long_one_gives(void) {
+    dlp_error err;
+    uint32_t rows;
+    CHECK(zip_steps(2, 1000, NULL, &rows, &err) == DLP_END && rows == 40);
+    CHECK(zip_steps(10, 10, &rows, &rows, &err) == DLP_ERR_CALLBACK && rows == 0);
+    CHECK(strstr(err.message, "gave no item") != NULL);
+}
+
 int main(int argc, char **argv) {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
     const uint64_t from = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -602,6 +654,7 @@ int main(int argc, char **argv) {
         fewest_cells(seed);
     }
     rows__out_of_place__refused_by_name();
+    zip__short_branch__begins_again_until_the_long_one_gives();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");

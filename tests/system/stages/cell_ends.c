@@ -1006,6 +1006,55 @@ static void cell_ends__no_cell_has_the_field__refused_in_words(void) {
     CHECK(dlp_push_close(push) == DLP_OK);
 }
 
+/* ---- what lies behind a ragged field's rows ---- */
+
+static int tail_fetch(void *user, dlp_item *it) {
+    uint32_t *words = it->data[1];
+    (void)user;
+    memcpy(it->data[0], &it->index, sizeof it->index);
+    it->length[1] = 1 + it->index % 8;
+    for (uint64_t k = 0; k < it->length[1]; k++) words[k] = (uint32_t)it->index + 1;
+    return 0;
+}
+static int tail_end(void *user, dlp_item *it) { return user != NULL || it->n_fields != 2; }
+static int tail_pad(void *user, dlp_item *it) { /* "raw" has ended */
+    (void)user;
+    it->length[0] = 8;
+    return 0;
+}
+static int tail_keep(void *user, const dlp_item *it) { return user == NULL && it->n_fields == 1; }
+
+/* A map lengthens a field behind a map in which another ends: it finds zeros, not bytes of the item
+   that lay there before. */
+static void lengthened__behind_an_end__zeros(void) {
+    const dlp_field of[2] = {{"raw", DLP_U64, 0, {0}, 0, 0}, {"words", DLP_U32, 1, {8}, 1, 0}};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 20000}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = tail_fetch, .fields = of, .n_fields = 2}},
+        {.name = "end", .verb = DLP_MAP, .map = {.item = tail_end, .ends = "raw"}},
+        {.name = "pad", .verb = DLP_MAP, .map = {.item = tail_pad}},
+        {.name = "keep",
+         .verb = DLP_FILTER,
+         .filter = {.keep = tail_keep},
+         .workers = {.num_workers = 3}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    uint64_t rows = 0, foreign = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &err) == DLP_OK);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        const uint32_t *words = b->fields[0].data;
+        for (uint32_t r = 0; r < b->count; r++, rows++)
+            for (uint64_t k = 1 + b->index[r] % 8; k < 8; k++) foreign += words[r * 8 + k] != 0;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rows == 20000 && foreign == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(int argc, char **argv) {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 40;
     const uint64_t from = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -1022,6 +1071,7 @@ int main(int argc, char **argv) {
     cell_ends__what_no_map_may_say__refused_in_words();
     cell_ends__no_cell_has_the_field__refused_in_words();
     packed();
+    lengthened__behind_an_end__zeros();
     for (uint64_t seed = from; seed < from + n; seed++) {
         pushed(seed);
         if (!same_as_plain(seed)) continue;
