@@ -38792,7 +38792,7 @@ static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
     if (!dlpi_parts_given(&d->parts)) return DLP_OK;
-    if (d->sampler.order != DLP_ORDER_SEQUENTIAL)
+    if (d->sampler.order != DLP_ORDER_SEQUENTIAL && d->sampler.order != DLP_ORDER_PARTS)
         return dlpi_bad(p, "", "sampler.order",
                         "0 with parts: shuffle, or parts.shuffle_*, says it", d->sampler.order);
     node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
