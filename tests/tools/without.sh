@@ -4,8 +4,7 @@
 # a warning, and so few tests pass as fit into a suite. Of several kinds the folder is KIND+KIND.
 #
 #   tests/tools/without.sh                   the headers without each kind, and without all of them;
-#                                            without parts, on which most kinds rest, three tests
-#                                            pass. SOAK=1: three tests without each kind, and the
+#                                            SOAK=1: three tests without each kind, too, and the
 #                                            headers without each two
 #   tests/tools/without.sh list              the kinds, by their tags in src/api/kinds.h
 #   tests/tools/without.sh KINDS headers     the headers alone
@@ -88,10 +87,7 @@ if [ -n "${1:-}" ]; then
     exit
 fi
 for kind in $all; do
-    case ${SOAK:-}$kind in
-    parts | 1*) take_out "$kind" ;;
-    *) take_out "$kind" headers ;;
-    esac
+    take_out "$kind" "${SOAK:-headers}"
 done
 [ -z "${SOAK:-}" ] || for one in $all; do
     for two in $all; do
