@@ -1756,4 +1756,4 @@ DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
    0.1.0   The first version. Its number is always that of dlpipe.h.
 
    >>formats-licence      MIT
-   The same as dlpipe.h's. */
+   The licence is that of dlpipe.h. */

@@ -3021,4 +3021,4 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
    0.1.0   The first version. Its number is always that of dlpipe.h.
 
    >>shm-licence          MIT
-   The same as dlpipe.h's. */
+   The licence is that of dlpipe.h. */
