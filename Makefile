@@ -19,7 +19,7 @@ endif
 CFLAGS ?= $(O)
 LIBS := -lpthread -lm -ldl
 
-PRODUCTS := dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats
+PRODUCTS := dlpipe dlpipe_shm dlpipe_s3
 HEADERS := $(addsuffix .h,$(PRODUCTS))
 COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
 # unit/ and system/ are laid out as src/ is.

@@ -13842,4 +13842,4 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
    0.1.0   The first version. Its number is always that of dlpipe.h.
 
    >>s3-licence           MIT
-   The same as dlpipe.h's. */
+   The licence is that of dlpipe.h. */

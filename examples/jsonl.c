@@ -9,7 +9,6 @@
    Without a file the program makes one up, and removes it. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h" /* before any system header */
-#include "../dlpipe_formats.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
    removes them. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h" /* before any system header */
-#include "../dlpipe_formats.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

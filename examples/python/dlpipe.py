@@ -122,7 +122,7 @@ def _read(name):
         return f.read()
 
 
-structs = _Structs([_read("dlpipe.h"), _read("dlpipe_formats.h")])
+structs = _Structs([_read("dlpipe.h")])
 lib = c.CDLL(_find("build/so/libdlpipe.so.*", "lib/libdlpipe.so"),
              mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
 

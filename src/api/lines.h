@@ -1,9 +1,9 @@
 #pragma once
-#include "api/files.h"
+#include "api/item_index.h"
 /* ---------------------------------------------------------------------------------------------
    >>lines      LINES OF TEXT FILES: JSONL, CSV (examples/jsonl.c)
    A source whose items are lines. Lines are found once, by several threads, and kept in an index
-   file (>>formats-index). So lines come in any order, and a shuffle over all lines of all files
+   file (>>item-index). So lines come in any order, and a shuffle over all lines of all files
    costs no memory.
 
      dlp_lines_desc lines = {.path = "train.jsonl", .fields = fields, .n_fields = 2,
@@ -39,7 +39,7 @@ typedef struct dlp_lines_desc {
     uint32_t skip;     /* lines at the beginning of each file that are no items: names of columns */
     int32_t no_empty;  /* 1: empty lines are no items */
     const char *index; /* directory for index files; NULL: beside each file; "": no index files */
-    int32_t threads;   /* that find the lines; 0: as many as CPUs, 16 at most; 1..256 */
+    int32_t threads;   /* that find the lines; 0: one a CPU, 16 at most; 1..256 */
     int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0).
                           1..256: it has so many in hand at once, by requests (dlp_files_desc) */
     int32_t use_threads; /* as in dlp_files_desc */
@@ -47,16 +47,6 @@ typedef struct dlp_lines_desc {
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_lines_desc;
-
-typedef struct dlp_lines_info {
-    uint64_t n_items;      /* lines of all files, without those that are skipped */
-    uint64_t longest;      /* bytes of the longest line, or a little more */
-    uint64_t found;        /* files whose lines were found now; the others had an index */
-    uint64_t worker_bytes; /* that each worker allocates when it begins */
-    uint64_t id; /* a number that differs where the number of lines or bytes of a file does: what
-                    states know this source by */
-    const char *warning; /* the first index file that could not be written, and why; NULL: none */
-} dlp_lines_info;
 
 /* Open all files and find their lines, or take these from index files.
    out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
@@ -68,7 +58,3 @@ typedef struct dlp_lines_info {
    Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a line where no
    index file can be mapped, and some 150 bytes a file. */
 DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err);
-
-/* Tell what was found. The text is the source's, until close. Returns NULL if this is another
-   source. Any thread; does not wait. */
-DLPDEF const dlp_lines_info *dlp_lines_describe(const dlp_source *lines);

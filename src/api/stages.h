@@ -109,7 +109,7 @@ struct dlp_chunks_desc;
    in_flight 0 takes one item at a time, also inline.
    A program may make a source of its own: it sets fetch.dataset (with fetch and user), id and
    close; the other fields are 0 or as in dlp_fetch_desc. Items of files can be left to >>files: a
-   copy of such a source, with another close, is a source (dlpipe_formats.h has two of these). */
+   copy of such a source, with another close, is a source (>>lines and >>tar are two of these). */
 typedef struct dlp_source {
     dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
     uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/expand.h"
-#include "api/files.h"
+#include "api/item_index.h"
 #include "api/parts.h"
 /* ---------------------------------------------------------------------------------------------
    >>tar        TAR SHARDS, WEBDATASET (examples/webdataset.c)
@@ -16,7 +16,7 @@
      desc.source = source;  // of a loader; or of a fetch node
 
    At random   dlp_tar_open finds the samples of all shards, and keeps their places in an index file
-               of each shard (>>formats-index). A shuffle is over all samples of all shards.
+               of each shard (>>item-index). A shuffle is over all samples of all shards.
                Workers read in_flight samples at once, as >>files reads files.
    Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
                Shards are loaded whole, from files, S3 or a gzip stream. Nobody knows how many
@@ -25,7 +25,9 @@
 
    Known are the formats ustar, pax and GNU, with long names and large sizes. Members that are no
    regular files are left out, and so are names without a dot, or with a dot in front. Sparse files
-   are refused. A shard must end with a block of zeros: without it, it was cut. */
+   are refused. A shard must end with a block of zeros: without it, it was cut. It ends with its
+   first archive. Members of a sample follow each other, or they are several samples. A compressed
+   shard has no random access: a load that unpacks it gives a whole one. */
 
 /* A member of a sample. Valid during the call only. */
 typedef struct dlp_tar_member {
@@ -64,7 +66,7 @@ typedef struct dlp_tar_desc {
     uint64_t max_bytes;  /* most bytes of a sample in its shard, headers included, 1..2^40; a longer
                              one is DLP_ERR_LENGTH of its item. 0: those of the longest sample */
     const char *index;   /* directory for index files; NULL: beside each shard; "": none */
-    int32_t threads;     /* that find samples, in several shards at once; 0: as many as CPUs, 16
+    int32_t threads;     /* that find samples, in several shards at once; 0: one a CPU, 16
                              at most; 1..256 */
     int32_t in_flight;   /* samples that a worker has in hand at once, as in dlp_files_desc */
     int32_t use_threads; /* as in dlp_files_desc */
@@ -72,16 +74,6 @@ typedef struct dlp_tar_desc {
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_tar_desc;
-
-typedef struct dlp_tar_info {
-    uint64_t n_items;      /* samples of all shards */
-    uint64_t longest;      /* bytes of the longest sample in its shard */
-    uint64_t found;        /* shards whose samples were found now; the others had an index */
-    uint64_t worker_bytes; /* that each worker allocates when it begins */
-    uint64_t id; /* a number that differs where the number of samples or bytes of a shard does: what
-                    states know this source by */
-    const char *warning; /* the first index file that could not be written, and why; NULL: none */
-} dlp_tar_info;
 
 /* Open all shards and find their samples, or take these from index files.
    out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
@@ -95,10 +87,6 @@ typedef struct dlp_tar_info {
    index file can be mapped, and some 150 bytes a shard.
    Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format"; the WebDataset convention. */
 DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err);
-
-/* Tell what was found. The text is the source's, until close. Returns NULL if this is another
-   source. Any thread; does not wait. */
-DLPDEF const dlp_tar_info *dlp_tar_describe(const dlp_source *tar);
 
 /* What dlp_tar_load and dlp_tar_fetch get as user. Borrowed until close. */
 typedef struct dlp_tar_parts {

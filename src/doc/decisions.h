@@ -76,7 +76,4 @@
      again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent.
-   * Formats (tar shards, lines) are a header of their own, dlpipe_formats.h. It calls what a
-     program may call, and nothing else. So it proves that a format is one file, and programs
-     without such files compile none of it. */
+     cells are kept until then) or to fetch, unless the map says that it is idempotent. */

@@ -18,8 +18,8 @@
           dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
-          dlp_lines_open, _tar_   ... that are lines of text, or samples of tar shards
-                                  (dlpipe_formats.h)
+          dlp_lines_open          ... that are lines of text files: JSONL, CSV (>>lines)
+          dlp_tar_open            ... that are samples of tar shards, as WebDataset has (>>tar)
           dlp_tokens_open         windows of a language model's token shards (>>tokens)
           dlp_arrays_open         rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
@@ -83,6 +83,9 @@
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
+   >>item-index     INDEX FILES OF LINES AND TAR SHARDS
+   >>lines          LINES OF TEXT FILES: JSONL, CSV
+   >>tar            TAR SHARDS, WEBDATASET
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    All of them in one table:
    >>graph          A PIPELINE AS A TABLE OF NODES
@@ -99,9 +102,10 @@
    >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
-   >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture
-   >>impl-beside >>impl-public
+   >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
+   >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
+   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
+   >>impl-public
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -266,10 +270,10 @@
      dlp_ranks_*
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
      open, describe, close and the others of           any               yes; close after the pipes
-     dlp_files_*, dlp_tokens_*, dlp_arrays_*
+     dlp_files_*, dlp_tokens_*, dlp_arrays_*,
+     dlp_lines_*, dlp_tar_*, dlp_index_*
      dlp_source_close, dlp_push_* (but for >>push)     any               close after the pipes
      dlp_s3_*: in dlpipe_s3.h, beside each
-     dlp_lines_*, dlp_tar_*: in dlpipe_formats.h, beside each
 
      callback                     runs in
      fetch, load (chunks, parts), the stage's threads, several at once; inline: the consumer's next;
@@ -346,8 +350,8 @@
    do.
 
    Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
-   makes 504 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 552
-   KB with them. It is 375 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 524 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 573
+   KB with them. It is 376 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call.
 
    >>limits     LIMITS AND CAVEATS

@@ -4,4 +4,4 @@
    0.1.0   The first version. Its number is always that of dlpipe.h.
 
    >>s3-licence           MIT
-   The same as dlpipe.h's. */
+   The licence is that of dlpipe.h. */

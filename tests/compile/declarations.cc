@@ -2,7 +2,6 @@
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
-#include "../../dlpipe_formats.h"
 
 static int fetch(void *user, dlp_item *item) {
     *static_cast<uint64_t *>(item->data[0]) = item->index * *static_cast<uint64_t *>(user);

@@ -11,6 +11,3 @@
 #ifdef WITH_S3
 #include "../../dlpipe_s3.h"
 #endif
-#ifdef WITH_FORMATS
-#include "../../dlpipe_formats.h"
-#endif

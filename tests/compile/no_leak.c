@@ -3,7 +3,6 @@
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
-#include "../../dlpipe_formats.h"
 #ifdef _GNU_SOURCE
 #error "_GNU_SOURCE is left defined"
 #endif

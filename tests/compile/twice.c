@@ -3,13 +3,10 @@
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
-#include "../../dlpipe_formats.h"
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
-#include "../../dlpipe_formats.h"
 #undef DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
-#include "../../dlpipe_formats.h"

@@ -1,4 +1,4 @@
-/* The implementation of all four headers, compiled once for each configuration of flags: tests
+/* The implementation of all three headers, compiled once for each configuration of flags: tests
    that use public calls alone link it, as programs do. */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -13,7 +13,6 @@ uint32_t inside_file_read_most = UINT32_C(1) << 30;
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
-#include "../../dlpipe_formats.h"
 #include "inside.h"
 #include "inside_stages.h"
 #include "inside_parts.h" /* needs: parts */

@@ -2,15 +2,15 @@
 # What may include what in src/: a file includes files of its own folder and of lower floors; no
 # file of stages/ includes another of stages/; none is longer than 900 lines. A manifest lists each
 # file after all that it includes, the floors from low to high and the files of a folder together;
-# platform.h stands first. formats/ includes api/ alone. A file may declare a struct ahead only if
-# its own floor or a lower one defines the struct. What breaks this today is listed in floors.known,
-# which may only shrink: a line of it that no longer holds fails, too.
+# platform.h stands first. A file may declare a struct ahead only if its own floor or a lower one
+# defines the struct. What breaks this today is listed in floors.known, which may only shrink: a
+# line of it that no longer holds fails, too.
 #
 #   tests/tools/floors.sh [list]     list: print what breaks the rules, for that file
 dir=build/floors
 . tests/rig/shell_rig
 fresh_dir
-for p in dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats; do
+for p in dlpipe dlpipe_shm dlpipe_s3; do
     awk -v files=1 -f src/join.awk src/$p.h.in >$dir/$p.h.in || exit 1
 done
 
@@ -18,7 +18,7 @@ awk '
 BEGIN {
     n = split("api base queue,order pipe wait fail cells slot row work deliver " \
         "flight,observe,share inputs stages build source,device report open " \
-        "shm,s3,formats", level, " ")
+        "shm,s3", level, " ")
     for (i = 1; i <= n; i++) {
         m = split(level[i], name, ",")
         for (k = 1; k <= m; k++) floor[name[k]] = i
@@ -50,7 +50,6 @@ FNR == 1 {
     if (!(its in floor)) { say(file " -> " to ": a folder without a floor"); next }
     if (floor[its] > floor[folder] || (folder == "stages" && its == "stages")) say(file " -> " to)
     if (folder == "api" && its != "api") say(file " -> " to)
-    if (folder == "formats" && its != "api" && its != "formats") say(file " -> " to)
     if (!(to in place) || !(file in place)) say(file " -> " to ": not in a manifest")
     else if (place[to] > place[file]) say(file " -> " to ": behind it in the manifest")
 }
@@ -61,7 +60,7 @@ END {
         if (its == "" || floor[its] > floor[ahead[a]]) say(part[1] ": " part[2] " is of " its)
     }
 }
-' $dir/dlpipe.h.in $dir/dlpipe_shm.h.in $dir/dlpipe_s3.h.in $dir/dlpipe_formats.h.in \
+' $dir/dlpipe.h.in $dir/dlpipe_shm.h.in $dir/dlpipe_s3.h.in \
     $(ls src/*/*.h | LC_ALL=C sort) |
     LC_ALL=C sort -u >$dir/found
 for f in src/*/*.h; do

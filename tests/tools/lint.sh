@@ -229,7 +229,7 @@ tidy() { # clang-tidy takes a header as the main file, so that its functions are
         ;;
     *) # without the implementation, which has been looked at
         set -- -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE \
-            -DDLPIPE_S3_IMPLEMENTATION_DONE -DDLPIPE_FORMATS_IMPLEMENTATION_DONE \
+            -DDLPIPE_S3_IMPLEMENTATION_DONE \
             -D_GNU_SOURCE ;;
     esac
     # The analyzer goes on to 225,000 places of a function; most of what it finds is near its start.
@@ -258,7 +258,7 @@ silent() { # a test or example compiles without a word
     case $2 in
     examples/*) # without the implementation, which is compiled elsewhere
         set -- "$@" -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE \
-            -DDLPIPE_S3_IMPLEMENTATION_DONE -DDLPIPE_FORMATS_IMPLEMENTATION_DONE \
+            -DDLPIPE_S3_IMPLEMENTATION_DONE \
             -D_GNU_SOURCE ;;
     esac
     cc=$1
@@ -350,7 +350,7 @@ if command -v cppcheck >/dev/null 2>&1; then
     done
     # without the implementation, which has been looked at
     check -DDLPIPE_IMPLEMENTATION_DONE -DDLPIPE_SHM_IMPLEMENTATION_DONE \
-        -DDLPIPE_S3_IMPLEMENTATION_DONE -DDLPIPE_FORMATS_IMPLEMENTATION_DONE \
+        -DDLPIPE_S3_IMPLEMENTATION_DONE \
         examples/*.c || bad=1
     echo "cppcheck: $(cppcheck --version)"
 else

@@ -42,7 +42,7 @@ END {
     print "descs", descs
     print "fields of descs", fields
 }' src/api/*.h >$dir/face
-for p in dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats; do
+for p in dlpipe dlpipe_shm dlpipe_s3; do
     awk -v name="lines of code of $p.h" "$code_awk"'
     FNR == 1 { in_comment = 0 }
     bare($0) ~ /[^ ]/ && !/^DLPI_COLD$/ { n++ } # the line is of src/join.awk

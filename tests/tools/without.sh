@@ -22,11 +22,11 @@ kinds() {
 make_aside() { # KINDS
     dir=build/without/$(echo "$1" | tr ' ' +)
     fresh_dir
-    for p in dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats; do
+    for p in dlpipe dlpipe_shm dlpipe_s3; do
         awk -v without="$1" -f src/join.awk src/$p.h.in >"$dir/$p.h" || exit 1
         ! grep -n '/\* needs:' "$dir/$p.h" || fail "$p.h without $1: a tag is left"
     done
-    printf '#include "%s"\n' dlpipe.h dlpipe_shm.h dlpipe_s3.h dlpipe_formats.h \
+    printf '#include "%s"\n' dlpipe.h dlpipe_shm.h dlpipe_s3.h \
         >"$dir/calls.c"
     { echo '#define DLPIPE_IMPLEMENTATION'; cat "$dir/calls.c"; } >"$dir/all.c"
     for c in calls all; do

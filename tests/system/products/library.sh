@@ -22,7 +22,7 @@ quiet() { # a make of its own
 quiet install PREFIX="$root"
 version=$(sed -n 's/^Version: //p' $root/lib/pkgconfig/dlpipe.pc)
 so=$root/lib/libdlpipe.so.$version
-for h in dlpipe dlpipe_shm dlpipe_s3 dlpipe_formats; do
+for h in dlpipe dlpipe_shm dlpipe_s3; do
     cmp -s $h.h "$root/include/$h.h" || fail "$h.h is not installed"
     head -n 1 $h.h | grep -q "^/\* $h.h - v$version - " || fail "$h.h: not version $version"
 done

@@ -1,7 +1,7 @@
-/* What tests of formats share: all rows of a source, in the order of their index, and clocks of
-   files. Behind dlpipe_formats.h, check.h and source_rig.h. */
-#ifndef FORMATS_RIG_H
-#define FORMATS_RIG_H
+/* What tests of lines and tar shards share: all rows of a source, in the order of their index, and
+   clocks of files. Behind dlpipe.h, check.h and source_rig.h. */
+#ifndef INDEXED_RIG_H
+#define INDEXED_RIG_H
 
 /* The thread sanitizer has a thread of its own, which a fork would lose. */
 #if defined(__SANITIZE_THREAD__)

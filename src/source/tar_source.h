@@ -1,15 +1,14 @@
 /* needs: parts */
 #pragma once
-/* tests: system/formats/tar */
-#include "formats/indexed.h"
-#include "formats/tar.h"
+/* tests: system/source/tar */
+#include "source/indexed.h"
+#include "source/tar.h"
 /* ---------------------------------------------------------------------------------------------
-   >>formats-impl-tar-source  SAMPLES AS ITEMS */
+   >>impl-tar-source  SAMPLES AS ITEMS */
 
 typedef struct dlpi_tar_source {
     dlpi_indexed x; /* first */
     dlp_tar_desc d;
-    dlp_tar_info info;
 } dlpi_tar_source;
 
 /* ---- fields ---- */
@@ -20,16 +19,13 @@ typedef struct dlpi_tar_told {
     const char *name;
 } dlpi_tar_told;
 
-__attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const dlpi_tar_told *told,
-                                                               int errnum, const char *format,
-                                                               ...) {
+DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const dlpi_tar_told *told,
+                                                                         int errnum,
+                                                                         const char *format, ...) {
     char words[200];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
+    DLPI_PRINT(words, sizeof words, format);
     return dlp_fail(told->call, errnum, "%s%s%s",
-                    told->name != NULL ? dlpi_formats_name(told->name) : "",
+                    told->name != NULL ? dlpi_path_end(told->name) : "",
                     told->name != NULL ? ": " : "", words);
 }
 
@@ -88,7 +84,7 @@ static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t b
 static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
                          const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
-    dlpi_tar t = {.bytes = bytes, .size = n, .fd = -1, .extent = true};
+    dlpi_tar t = {.bytes = bytes, .size = n, .extent = true};
     dlpi_tar_sample s;
     if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, told, begins);
     return dlpi_tar_write(d, state, item, told, &s.s);
@@ -96,65 +92,36 @@ static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
 
 /* ---- at random ---- */
 
-typedef struct dlpi_tar_places {
-    uint64_t *at, n, room;
-} dlpi_tar_places;
-
-static bool dlpi_tar_place(void *to, uint64_t at) {
-    dlpi_tar_places *p = to;
-    if (p->n == p->room) {
-        uint64_t room = 2 * p->room + 256;
-        uint64_t *more = realloc(p->at, (size_t)room * sizeof *more);
-        if (more == NULL) return false;
-        p->at = more;
-        p->room = room;
-    }
-    p->at[p->n++] = at;
-    return true;
-}
+static bool dlpi_tar_place(void *to, uint64_t at) { return dlpi_places_add(to, at); }
 
 static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
-    dlpi_tar t = {.size = f->bytes, .fd = f->fd, .room = malloc(DLPI_TAR_PAX)};
-    dlpi_tar_places p = {NULL, 0, 0};
+    dlpi_tar t = {.size = f->m.size, .file = &f->m, .room = malloc(DLPI_TAR_PAX)};
+    dlpi_places p = {NULL, 0, 0};
     (void)x;
-    if (t.room == NULL) return dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+    if (t.room == NULL) return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     if (dlpi_tar_samples(&t, dlpi_tar_place, &p) != 0) {
         free(p.at);
         free(t.room);
-        return dlpi_formats_error(err, t.code, t.errnum, "path", "%s: byte %" PRIu64 ": %s",
-                                  dlpi_formats_name(f->path), t.wrong_at, t.why);
+        dlpi_error_set(err, t.code, "paths", "%s: byte %" PRIu64 ": %s", dlpi_path_end(f->m.path),
+                       t.wrong_at, t.why);
+        if (err != NULL) err->errnum = t.errnum;
+        return t.code;
     }
     free(t.room);
-    f->index = (dlpi_index){.at = p.at, .n = p.n - 1, .memory = p.at};
-    for (uint64_t i = 0; i + 1 < p.n; i++)
-        if (p.at[i + 1] - p.at[i] > f->index.most) f->index.most = p.at[i + 1] - p.at[i];
+    f->index = dlpi_index_of(p.at, p.n - 1);
     return DLP_OK;
 }
 
 static int dlpi_tar_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
     const dlpi_tar_source *s = user;
     const dlpi_indexed_file *f = dlpi_indexed_file_of(&s->x, item->index);
-    const dlpi_tar_told told = {item->call, f->path};
+    const dlpi_tar_told told = {item->call, f->m.path};
     uint64_t from = 0, to;
-    (void)dlpi_index_item(&f->index, f->bytes, item->index - f->first, &from, &to);
+    (void)dlpi_index_item(&f->index, f->m.size, item->index - f->first, &from, &to);
     return dlpi_tar_item(&s->d, state, item, &told, bytes, n, from);
 }
 
-static int dlpi_tar_worker_init(void *user, int worker, void **state) {
-    const dlpi_tar_source *s = user;
-    return s->d.worker_init(s->d.user, worker, state);
-}
-
-static void dlpi_tar_worker_exit(void *user, int worker, void *state) {
-    const dlpi_tar_source *s = user;
-    s->d.worker_exit(s->d.user, worker, state);
-}
-
-static int dlpi_tar_close(dlp_source *source) {
-    return dlpi_indexed_close((dlpi_indexed *)(void *)source);
-}
-
-static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const char **field) {
+DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const char **field) {
     const char *wrong = dlpi_indexed_wrong(d->path, d->paths, d->n_paths, d->threads, field);
     if (wrong != NULL) return wrong;
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
@@ -166,40 +133,33 @@ static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const char **field
     return NULL;
 }
 
-static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
+DLPI_COLD static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
     const dlp_tar_desc *d = &s->d;
     dlp_files_desc files = {.fields = d->fields,
                             .n_fields = d->n_fields,
                             .use_threads = d->use_threads,
                             .decode = dlpi_tar_decode,
-                            .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most,
-                            .worker_init = d->worker_init ? dlpi_tar_worker_init : NULL,
-                            .worker_exit = d->worker_exit ? dlpi_tar_worker_exit : NULL};
-    int rc;
+                            .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most};
     files.in_flight = d->in_flight;
-    if ((rc = dlpi_indexed_source(&s->x, &files, dlpi_tar_close, err)) != DLP_OK) return rc;
-    s->info = (dlp_tar_info){.n_items = s->x.n_items,
-                             .longest = s->x.most,
-                             .found = s->x.found,
-                             .worker_bytes = dlp_files_worker_bytes(s->x.files),
-                             .id = s->x.id,
-                             .warning = s->x.dataset.warning};
-    return DLP_OK;
+    return dlpi_indexed_source(&s->x, &files, err);
 }
 
-DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_tar_source *s;
     int rc;
     if (out == NULL || desc == NULL)
-        return dlpi_formats_error(err, DLP_ERR_ARG, 0, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
     if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
-        return dlpi_formats_error(err, DLP_ERR_ARG, 0, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
     s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
-    if (s == NULL) return dlpi_formats_error(err, DLP_ERR_MEMORY, ENOMEM, "", "malloc failed");
+    if (s == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     s->d = *desc;
     s->x.kind = DLPI_INDEX_TAR;
     s->x.directory = desc->index;
+    s->x.worker_init = desc->worker_init;
+    s->x.worker_exit = desc->worker_exit;
+    s->x.user = desc->user;
     s->x.threads = dlpi_jobs_threads(desc->threads);
     s->x.find = dlpi_tar_find_all;
     rc = dlpi_indexed_open(&s->x, true, err);
@@ -209,12 +169,6 @@ DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *e
     else
         dlpi_indexed_free(&s->x);
     return rc;
-}
-
-DLPDEF const dlp_tar_info *dlp_tar_describe(const dlp_source *source) {
-    return source != NULL && source->close == dlpi_tar_close
-               ? &((const dlpi_tar_source *)(const void *)source)->info
-               : NULL;
 }
 
 /* ---- shards that are whole in memory ---- */
@@ -239,7 +193,7 @@ static bool dlpi_tar_table_add(void *to, uint64_t at) {
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     const dlp_tar_parts *p = parts;
     const dlpi_tar_told told = {part->call, dlpi_tar_name(p->desc, part->index)};
-    dlpi_tar t = {.bytes = part->data, .fd = -1};
+    dlpi_tar t = {.bytes = part->data};
     dlpi_tar_table to;
     uint64_t begins;
     int rc = p->load(p->user, part);
@@ -313,7 +267,7 @@ static bool dlpi_tar_expand_add(void *to, uint64_t at) {
 
 DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
     const dlp_tar_desc *d = desc;
-    dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0], .fd = -1};
+    dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0]};
     dlpi_tar_expander e = {d, x, {x->call, dlpi_tar_name(d, x->item->index)}, 0, false, 0};
     if (dlpi_tar_samples(&t, dlpi_tar_expand_add, &e) == 0) return 0;
     return e.rc != 0 ? e.rc : dlpi_tar_say(&t, &e.told, 0);

@@ -17,7 +17,7 @@ env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s --no-print-directory B=$dir/buil
     cat $dir/said
     exit 1
 }
-cp dlpipe.h dlpipe_formats.h $dir
+cp dlpipe.h $dir
 DLPIPE_HOME=$PWD/$dir
 PYTHONPATH=examples/python
 PYTHONDONTWRITEBYTECODE=1
@@ -29,7 +29,7 @@ import dlpipe
 wanted = {"dlp_loader_desc", "dlp_tokens_desc", "dlp_lines_desc", "dlp_tar_desc", "dlp_files_desc",
           "dlp_arrays_desc", "dlp_field", "dlp_error", "dlp_batch", "dlp_tensor", "dlp_source"}
 assert wanted <= set(dlpipe.structs), wanted - set(dlpipe.structs)
-print('#include "../../dlpipe.h"\n#include "../../dlpipe_formats.h"\n#include <stddef.h>')
+print('#include "../../dlpipe.h"\n#include <stddef.h>')
 for name, s in sorted(dlpipe.structs.items()):
     print('_Static_assert(sizeof(%s) == %d, "%s");' % (name, dlpipe.c.sizeof(s), name))
     for member, _ in s._fields_:

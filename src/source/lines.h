@@ -1,9 +1,9 @@
 #pragma once
-/* tests: system/formats/lines */
+/* tests: system/source/lines */
 #include "api/lines.h"
-#include "formats/indexed.h"
+#include "source/indexed.h"
 /* ---------------------------------------------------------------------------------------------
-   >>formats-impl-lines     LINES
+   >>impl-lines     LINES
    Threads look for line ends, each in a stretch of the file. A place is the byte behind a line
    end. If empty lines are no items, they lie before the line of their item. */
 
@@ -12,45 +12,27 @@ enum { DLPI_LINES_STRETCH = 64 << 20, DLPI_LINES_LEAST = 64 << 10, DLPI_LINES_BL
 typedef struct dlpi_lines {
     dlpi_indexed x; /* first */
     dlp_lines_desc d;
-    dlp_lines_info info;
     dlp_field field; /* of a source without fields */
 } dlpi_lines;
 
 /* ---- line ends ---- */
 
-typedef struct dlpi_line_ends {
-    uint64_t *at;
-    uint64_t n, room;
-} dlpi_line_ends;
-
 typedef struct dlpi_lines_find {
     const dlpi_lines *l;
     const dlpi_indexed_file *f;
-    uint64_t stretch;     /* bytes */
-    dlpi_line_ends *ends; /* of each stretch */
+    uint64_t stretch;  /* bytes */
+    dlpi_places *ends; /* of each stretch */
 } dlpi_lines_find;
 
-static bool dlpi_line_ends_add(dlpi_line_ends *e, uint64_t at) {
-    if (e->n == e->room) {
-        uint64_t room = 2 * e->room + 1024;
-        uint64_t *more = realloc(e->at, (size_t)room * sizeof *more);
-        if (more == NULL) return false;
-        e->at = more;
-        e->room = room;
-    }
-    e->at[e->n++] = at;
-    return true;
-}
-
 /* Find line ends in n bytes, before which 2 more bytes lie. begins: byte of the file. */
-static bool dlpi_lines_block(const dlpi_lines *l, dlpi_line_ends *e, const uint8_t *bytes,
-                             uint64_t n, uint64_t begins) {
+static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t *bytes, uint64_t n,
+                             uint64_t begins) {
     const uint8_t *at = bytes, *end = bytes + n;
     while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
         bool empty = at[-1] == '\n' || (at[-1] == '\r' && at[-2] == '\n');
         at++;
         if (empty && l->d.no_empty) continue;
-        if (!dlpi_line_ends_add(e, begins + (uint64_t)(at - bytes))) return false;
+        if (!dlpi_places_add(e, begins + (uint64_t)(at - bytes))) return false;
     }
     return true;
 }
@@ -58,7 +40,7 @@ static bool dlpi_lines_block(const dlpi_lines *l, dlpi_line_ends *e, const uint8
 /* The next byte of a sparse file that is no part of a hole. before: the 2 bytes before it. */
 static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_t end,
                                 uint8_t before[2]) {
-    off_t data = at < end ? lseek(f->fd, (off_t)at, SEEK_DATA) : (off_t)at;
+    off_t data = at < end ? lseek(f->m.fd, (off_t)at, SEEK_DATA) : (off_t)at;
     if (data < 0) return errno == ENXIO ? end : at; /* nothing but a hole; or nobody knows */
     if ((uint64_t)data > at) memset(before, 0, 2);
     return (uint64_t)data;
@@ -69,20 +51,20 @@ static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     const dlpi_lines_find *find = user;
     const dlpi_indexed_file *f = find->f;
     const uint64_t most = find->stretch;
-    uint64_t at = i * most, end = f->bytes - at < most ? f->bytes : at + most;
+    uint64_t at = i * most, end = f->m.size - at < most ? f->m.size : at + most;
     uint8_t *buffer = malloc(DLPI_LINES_BLOCK + 2);
     int rc = DLP_OK;
-    if (buffer == NULL) return dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+    if (buffer == NULL) return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     memset(buffer, '\n', 2); /* as if a line had ended before the first one */
-    if (at > 0 && dlpi_formats_read(f->fd, at - 2, 2, buffer) != 2)
-        rc = dlpi_formats_system(err, f->path, "read", errno);
+    if (at > 0 && dlpi_mapped_pread(&f->m, at - 2, 2, buffer) != 2)
+        rc = dlpi_mapped_system(err, f->m.path, "read", errno);
     while (rc == DLP_OK && (at = dlpi_lines_data(f, at, end, buffer)) < end) {
         uint64_t n = end - at < DLPI_LINES_BLOCK ? end - at : DLPI_LINES_BLOCK;
-        int64_t got = dlpi_formats_read(f->fd, at, n, buffer + 2);
-        if (got < 0) rc = dlpi_formats_system(err, f->path, "read", errno);
+        int64_t got = dlpi_mapped_pread(&f->m, at, n, buffer + 2);
+        if (got < 0) rc = dlpi_mapped_system(err, f->m.path, "read", errno);
         if (got < (int64_t)n) break; /* it was cut: the caller sees that it has changed */
         if (!dlpi_lines_block(find->l, &find->ends[i], buffer + 2, n, at))
-            rc = dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+            rc = dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
         memmove(buffer, buffer + n, 2);
         at += n;
     }
@@ -98,35 +80,33 @@ static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
 }
 
 /* Put the line ends of all stretches together. tail: behind the last one a line follows. */
-static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_line_ends *ends, uint64_t n, bool tail,
-                           dlp_error *err) {
+DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
+                                     bool tail, dlp_error *err) {
     uint64_t lines = tail, *at, k = 0;
     for (uint64_t i = 0; i < n; i++) lines += ends[i].n;
     if ((at = malloc((size_t)(lines + 1) * sizeof *at)) == NULL)
-        return dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+        return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     at[k++] = 0;
     for (uint64_t i = 0; i < n; i++) {
         if (ends[i].n > 0) memcpy(at + k, ends[i].at, (size_t)ends[i].n * sizeof *at);
         k += ends[i].n;
     }
-    if (tail) at[k] = f->bytes;
-    f->index = (dlpi_index){.at = at, .n = lines, .memory = at};
-    for (uint64_t i = 0; i < lines; i++)
-        if (at[i + 1] - at[i] > f->index.most) f->index.most = at[i + 1] - at[i];
+    if (tail) at[k] = f->m.size;
+    f->index = dlpi_index_of(at, lines);
     return DLP_OK;
 }
 
-static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
+DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
-    const uint64_t stretch = dlpi_lines_stretch_bytes(f->bytes, x->threads);
-    const uint64_t n = f->bytes / stretch + (f->bytes % stretch != 0);
+    const uint64_t stretch = dlpi_lines_stretch_bytes(f->m.size, x->threads);
+    const uint64_t n = f->m.size / stretch + (f->m.size % stretch != 0);
     dlpi_lines_find find = {l, f, stretch, calloc((size_t)n + 1, sizeof *find.ends)};
     char last = '\n';
     int rc;
-    if (find.ends == NULL) return dlpi_formats_system(err, f->path, "malloc", ENOMEM);
+    if (find.ends == NULL) return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     rc = dlpi_jobs_run(n, x->threads, dlpi_lines_stretch, &find, err);
-    if (rc == DLP_OK && f->bytes > 0 && dlpi_formats_read(f->fd, f->bytes - 1, 1, &last) < 0)
-        rc = dlpi_formats_system(err, f->path, "read", errno);
+    if (rc == DLP_OK && f->m.size > 0 && dlpi_mapped_pread(&f->m, f->m.size - 1, 1, &last) < 0)
+        rc = dlpi_mapped_system(err, f->m.path, "read", errno);
     if (rc == DLP_OK) rc = dlpi_lines_join(f, find.ends, n, last != '\n', err);
     for (uint64_t i = 0; i < n; i++) free(find.ends[i].at);
     free(find.ends);
@@ -140,7 +120,7 @@ static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error 
 static bool dlpi_lines_cut(const dlpi_lines *l, const dlpi_indexed_file *f, uint64_t at,
                            const char **line, uint64_t *n) {
     const char *from = *line, *end = from + *n;
-    uint64_t rest = f->bytes - at;
+    uint64_t rest = f->m.size - at;
     if (at > 0 && *from++ != '\n') return false;
     while (l->d.no_empty && from < end &&
            (*from == '\n' || (*from == '\r' && end - from > 1 && from[1] == '\n')))
@@ -163,7 +143,7 @@ static int dlpi_lines_decode(void *user, void *state, dlp_item *item, const void
     const dlpi_indexed_file *f = dlpi_indexed_file_of(&l->x, item->index);
     const char *line = bytes;
     uint64_t at, to, most = l->d.max_bytes;
-    if (!dlpi_index_item(&f->index, f->bytes, item->index - f->first + l->x.skip, &at, &to) ||
+    if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + l->x.skip, &at, &to) ||
         n != to - at + (at > 0) || !dlpi_lines_cut(l, f, at, &line, &n))
         return dlpi_indexed_unlike(f, item, at);
     if (most > 0 && n > most) return dlpi_indexed_long(f, item, at, n, most);
@@ -175,23 +155,9 @@ static int dlpi_lines_decode(void *user, void *state, dlp_item *item, const void
     return 0;
 }
 
-static int dlpi_lines_worker_init(void *user, int worker, void **state) {
-    const dlpi_lines *l = user;
-    return l->d.worker_init(l->d.user, worker, state);
-}
+/* ---- open ---- */
 
-static void dlpi_lines_worker_exit(void *user, int worker, void *state) {
-    const dlpi_lines *l = user;
-    l->d.worker_exit(l->d.user, worker, state);
-}
-
-/* ---- open, close ---- */
-
-static int dlpi_lines_close(dlp_source *source) {
-    return dlpi_indexed_close((dlpi_indexed *)(void *)source);
-}
-
-static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const char **field) {
+DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const char **field) {
     const char *wrong = dlpi_indexed_wrong(d->path, d->paths, d->n_paths, d->threads, field);
     if (wrong != NULL) return wrong;
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
@@ -208,7 +174,7 @@ static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const char **field)
 }
 
 /* Make the source of the lines that were found. */
-static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
+DLPI_COLD static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
     const dlp_lines_desc *d = &l->d;
     const bool alone = d->in_flight == 0;
     const uint64_t most =
@@ -217,9 +183,7 @@ static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
                             .n_fields = d->n_fields,
                             .use_threads = d->use_threads,
                             .decode = dlpi_lines_decode,
-                            .max_bytes = most + 1, /* and the byte before */
-                            .worker_init = d->worker_init ? dlpi_lines_worker_init : NULL,
-                            .worker_exit = d->worker_exit ? dlpi_lines_worker_exit : NULL};
+                            .max_bytes = most + 1}; /* and the byte before */
     int rc;
     files.in_flight = d->in_flight;
     if (alone) files.in_flight = 1;
@@ -229,36 +193,33 @@ static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
         files.fields = &l->field;
         files.n_fields = 1;
     }
-    rc = dlpi_indexed_source(&l->x, &files, dlpi_lines_close, err);
+    rc = dlpi_indexed_source(&l->x, &files, err);
     if (rc != DLP_OK) return rc;
     if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
         l->x.source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
         l->x.source.fetch.in_flight = 0;
     }
-    l->info = (dlp_lines_info){.n_items = l->x.n_items,
-                               .longest = l->x.most,
-                               .found = l->x.found,
-                               .worker_bytes = dlp_files_worker_bytes(l->x.files),
-                               .id = l->x.id,
-                               .warning = l->x.dataset.warning};
     return DLP_OK;
 }
 
-DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err) {
+DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_lines *l;
     int rc;
     if (out == NULL || desc == NULL)
-        return dlpi_formats_error(err, DLP_ERR_ARG, 0, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
     if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
-        return dlpi_formats_error(err, DLP_ERR_ARG, 0, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
     l = dlpi_indexed_new(sizeof *l, desc->path, desc->paths, desc->n_paths);
-    if (l == NULL) return dlpi_formats_error(err, DLP_ERR_MEMORY, ENOMEM, "", "malloc failed");
+    if (l == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     l->d = *desc;
     l->x.kind = desc->no_empty ? DLPI_INDEX_NO_EMPTY : DLPI_INDEX_LINES;
     l->x.skip = desc->skip;
     l->x.before = 1;
     l->x.directory = desc->index;
+    l->x.worker_init = desc->worker_init;
+    l->x.worker_exit = desc->worker_exit;
+    l->x.user = desc->user;
     l->x.threads = dlpi_jobs_threads(desc->threads);
     l->x.find = dlpi_lines_find_all;
     rc = dlpi_indexed_open(&l->x, false, err);
@@ -268,10 +229,4 @@ DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_erro
     else
         dlpi_indexed_free(&l->x);
     return rc;
-}
-
-DLPDEF const dlp_lines_info *dlp_lines_describe(const dlp_source *source) {
-    return source != NULL && source->close == dlpi_lines_close
-               ? &((const dlpi_lines *)(const void *)source)->info
-               : NULL;
 }

@@ -1,13 +1,12 @@
 /* needs: parts */
 #pragma once
-/* tests: system/formats/tar */
+/* tests: system/source/tar */
 #include "api/tar.h"
-#include "formats/index.h"
+#include "source/item_index.h"
 /* ---------------------------------------------------------------------------------------------
-   >>formats-impl-tar       MEMBERS OF A TAR
+   >>impl-tar       MEMBERS OF A TAR
    The one place where bytes of a shard are believed. All sizes and places are compared with the
-   length of the shard before they are used. It reads from memory, or from a descriptor: headers
-   alone. */
+   length of the shard before they are used. It reads from memory, or headers alone from a file. */
 
 enum {
     DLPI_TAR_BLOCK = 512,
@@ -18,11 +17,11 @@ enum {
 };
 
 typedef struct dlpi_tar {
-    const uint8_t *bytes; /* NULL: it is read from fd */
-    uint8_t *room;        /* [DLPI_TAR_PAX] for what is read */
-    uint64_t size;        /* bytes of the shard, or of a part of it */
-    int fd;
-    bool extent; /* a part: it ends with its last member */
+    const uint8_t *bytes;    /* NULL: it is read */
+    uint8_t *room;           /* [DLPI_TAR_PAX] for what is read */
+    uint64_t size;           /* bytes of the shard, or of a part of it */
+    const dlpi_mapped *file; /* that it is read from */
+    bool extent;             /* a part: it ends with its last member */
     /* Where the next header is; what is wrong, and at which byte. */
     uint64_t at, wrong_at;
     int code, errnum;
@@ -45,12 +44,10 @@ typedef struct dlpi_tar_head {
 } dlpi_tar_head;
 
 /* Say what is wrong at a byte. Returns -1. */
-__attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code, uint64_t at,
-                                                                const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(t->why, sizeof t->why, format, args);
-    va_end(args);
+DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code,
+                                                                          uint64_t at,
+                                                                          const char *format, ...) {
+    DLPI_PRINT(t->why, sizeof t->why, format);
     t->code = code;
     t->wrong_at = at;
     return -1;
@@ -64,7 +61,7 @@ static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const
         return NULL;
     }
     if (t->bytes != NULL) return t->bytes + at;
-    got = dlpi_formats_read(t->fd, at, n, t->room);
+    got = dlpi_mapped_pread(t->file, at, n, t->room);
     if (got == (int64_t)n) return t->room;
     t->errnum = got < 0 ? errno : 0;
     dlpi_tar_wrong(t, got < 0 ? DLP_ERR_SYSTEM : DLP_ERR_CORRUPT, at, "%s",
@@ -106,7 +103,7 @@ static bool dlpi_tar_sum(const uint8_t *h) {
     return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
-static const char *dlpi_tar_other(const uint8_t *h) {
+DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
     if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
     if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";

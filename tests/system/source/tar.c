@@ -6,10 +6,9 @@
 #include "../../../dlpipe.h"
 
 #include "../../../dlpipe_shm.h"
-#include "../../../dlpipe_formats.h"
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
-#include "../../rig/formats_rig.h"
+#include "../../rig/indexed_rig.h"
 
 enum { SAMPLES = 23, MOST = 3000, BLOCK = 512, SHARDS = 3 };
 
@@ -144,7 +143,7 @@ static void at_random(const dlp_tar_desc *d, const dlp_workers_desc *w) {
     dlp_loader_desc l = {.source = s, .batch_size = 5, .num_workers = 2, .shuffle = 1, .seed = 3};
     if (s == NULL) return;
     l.fetch.workers = *w;
-    CHECK(dlp_tar_describe(s)->n_items == SAMPLES);
+    CHECK(dlp_index_describe(s)->n_items == SAMPLES);
     check_pipe(&l, SAMPLES);
     CHECK(dlp_source_close(s) == DLP_OK);
 }
@@ -642,7 +641,8 @@ static void tar__an_index__used_again_and_made_again(void) {
         dlp_source *s;
         if (i == 2) rig_time(paths[1], 1000);
         if ((s = opened(&d)) == NULL) continue;
-        CHECK(dlp_tar_describe(s)->found == found[i] && dlp_tar_describe(s)->longest % BLOCK == 0);
+        CHECK(dlp_index_describe(s)->found == found[i] &&
+              dlp_index_describe(s)->longest % BLOCK == 0);
         CHECK(dlp_source_close(s) == DLP_OK);
     }
     CHECK(rig_bytes(in_rig("shard-1.tar.dlpidx")) == 8 * (8 + 11 + 1));
@@ -669,7 +669,7 @@ static void tar__an_index_that_is_made_up__errors_of_items(void) {
         }
         rig_write("m.tar.dlpidx", bad, sizeof bad);
         if ((s = opened(&d)) == NULL) continue;
-        CHECK(dlp_tar_describe(s)->found == 0);
+        CHECK(dlp_index_describe(s)->found == 0);
         r = rows_of(s, &l);
         CHECK(r->err.code == 0);
         errors += 9 - r->n;
@@ -756,7 +756,7 @@ static void tar__wrong_descs__refused_by_name(void) {
     d.max_bytes = 0;
     d.threads = -1;
     refused(&d, DLP_ERR_ARG, "threads");
-    CHECK(dlp_tar_open(NULL, &d, NULL) == DLP_ERR_ARG && dlp_tar_describe(NULL) == NULL);
+    CHECK(dlp_tar_open(NULL, &d, NULL) == DLP_ERR_ARG && dlp_index_describe(NULL) == NULL);
 }
 
 int main(void) {

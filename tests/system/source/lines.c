@@ -5,10 +5,9 @@
 #include "../../../dlpipe.h"
 
 #include "../../../dlpipe_shm.h"
-#include "../../../dlpipe_formats.h"
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
-#include "../../rig/formats_rig.h"
+#include "../../rig/indexed_rig.h"
 
 /* ---- the direct program ---- */
 
@@ -113,8 +112,8 @@ static void lines__any_text__those_of_a_plain_loop(void) {
                 k = same_lines(r, k, t, skip, no_empty);
                 free(t.bytes);
             }
-            CHECK(k == r->n && k == dlp_lines_describe(s)->n_items);
-            CHECK(dlp_lines_describe(s)->found == 12 && dlp_lines_describe(s)->warning == NULL);
+            CHECK(k == r->n && k == dlp_index_describe(s)->n_items);
+            CHECK(dlp_index_describe(s)->found == 12 && dlp_index_describe(s)->warning == NULL);
             rows_free(r);
             CHECK(dlp_source_close(s) == DLP_OK);
         }
@@ -267,7 +266,7 @@ static void lines__wrong_descs_and_files__refused_by_name(void) {
     d.n_paths = 1;
     refused(&d, DLP_ERR_ARG, "paths");
     CHECK(dlp_lines_open(NULL, &d, &err) == DLP_ERR_ARG);
-    CHECK(dlp_lines_describe(NULL) == NULL);
+    CHECK(dlp_index_describe(NULL) == NULL);
 }
 
 /* ---- index files ---- */
@@ -279,7 +278,7 @@ static uint64_t found_again(const dlp_lines_desc *d, text t) {
     rig_rows *r;
     if (s == NULL) return UINT64_MAX;
     r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
-    found = dlp_lines_describe(s)->found;
+    found = dlp_index_describe(s)->found;
     CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d->no_empty) == r->n);
     rows_free(r);
     CHECK(dlp_source_close(s) == DLP_OK);
@@ -321,7 +320,7 @@ static void lines__no_room_for_an_index__a_warning(void) {
     dlp_error err;
     dlp_pipe *p;
     if (s == NULL) return;
-    CHECK(strstr(dlp_lines_describe(s)->warning, "/w: its index file cannot be written (No such"));
+    CHECK(strstr(dlp_index_describe(s)->warning, "/w: its index file cannot be written (No such"));
     CHECK(dlp_loader_open(&p, &l, &err) == DLP_OK);
     CHECK(dlp_pipe_warning(p, 0) != NULL && strstr(dlp_pipe_warning(p, 0), "/w: its index"));
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(s) == DLP_OK);
@@ -410,7 +409,7 @@ static void lines__an_index_that_is_made_up__errors_of_items(void) {
         }
         rig_write("m.dlpidx", bad, 8 * n);
         if ((s = opened(&d)) == NULL) continue;
-        CHECK(dlp_lines_describe(s)->found == 0);
+        CHECK(dlp_index_describe(s)->found == 0);
         r = rows_of(s, &l);
         CHECK(r->err.code == 0);
         for (uint64_t i = 0; i < n - 9; i++) {
@@ -472,7 +471,7 @@ static void lines__many_processes_at_once__one_index_and_no_leftovers(void) {
             dlp_lines_desc d = {.path = path, .threads = 2};
             dlp_source *s = opened(&d);
             if (i % 5 == k) unlink(index);
-            CHECK(s != NULL && dlp_lines_describe(s)->warning == NULL);
+            CHECK(s != NULL && dlp_index_describe(s)->warning == NULL);
             if (i % 8 == 0) {
                 rig_rows *r = rows_of(s, &(dlp_loader_desc){.batch_size = 300, .num_workers = 1});
                 CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, 0) == r->n);
@@ -505,7 +504,7 @@ static void lines__above_4_GiB__found(void) {
     rig_rows *r;
     CHECK(fd >= 0 && pwrite(fd, "\nsecond\nthird", 13, (off_t)far) == 13 && close(fd) == 0);
     if ((s = opened(&d)) == NULL) return;
-    CHECK(dlp_lines_describe(s)->n_items == 4 && dlp_lines_describe(s)->longest == far - 5);
+    CHECK(dlp_index_describe(s)->n_items == 4 && dlp_index_describe(s)->longest == far - 5);
     r = rows_of(s, &l);
     CHECK(r->err.code == 0 && r->n == 3 && r->row[0] != NULL && r->row[3] != NULL);
     CHECK(r->row[2] != NULL && strcmp(r->row[2], "second") == 0);
