@@ -31143,6 +31143,7 @@ typedef struct dlpi_indexed {
     void (*worker_exit)(void *user, int worker, void *state);
     void *user;
     int (*find)(struct dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err); /* fill f->index */
+    int (*make)(struct dlpi_indexed *x, dlp_error *err); /* the source, by dlpi_indexed_source */
     char warning[256];
     dlp_index_info info;
 } dlpi_indexed;
@@ -31305,17 +31306,6 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
     return NULL;
 }
 
-/* Open all files. together: several files at once, or each file by several threads. */
-DLPI_COLD static int dlpi_indexed_open(dlpi_indexed *x, bool together, dlp_error *err) {
-    int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
-    if (rc != DLP_OK) return rc;
-    dlpi_indexed_count(x);
-    if (x->n_items > 0) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "paths", "%s: no items in %s",
-                          dlpi_path_end(x->file[0].m.path),
-                          x->n_files > 1 ? "this and the other files" : "this file");
-}
-
 /* ---- items ---- */
 
 /* The file of an item: the last one that begins at it or before, among those that have items. */
@@ -31403,6 +31393,24 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
                                .id = x->id,
                                .warning = x->dataset.warning};
     return DLP_OK;
+}
+
+/* Open all files and make the source. together: several files at once, or each file by several
+   threads. On failure the record is freed. */
+DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
+                                       dlp_error *err) {
+    int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
+    if (rc == DLP_OK) dlpi_indexed_count(x);
+    if (rc == DLP_OK && x->n_items == 0)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "paths", "%s: no items in %s",
+                            dlpi_path_end(x->file[0].m.path),
+                            x->n_files > 1 ? "this and the other files" : "this file");
+    if (rc == DLP_OK) rc = x->make(x, err);
+    if (rc == DLP_OK)
+        *out = &x->source;
+    else
+        dlpi_indexed_free(x);
+    return rc;
 }
 
 DLPI_COLD DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source) {
@@ -31583,7 +31591,8 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
 }
 
 /* Make the source of the lines that were found. */
-DLPI_COLD static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
+DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
+    dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;
     const bool alone = d->in_flight == 0;
     const uint64_t most =
@@ -31614,7 +31623,6 @@ DLPI_COLD static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
 DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_lines *l;
-    int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
     if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
@@ -31631,13 +31639,8 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
     l->x.user = desc->user;
     l->x.threads = dlpi_jobs_threads(desc->threads);
     l->x.find = dlpi_lines_find_all;
-    rc = dlpi_indexed_open(&l->x, false, err);
-    if (rc == DLP_OK) rc = dlpi_lines_source(l, err);
-    if (rc == DLP_OK)
-        *out = &l->x.source;
-    else
-        dlpi_indexed_free(&l->x);
-    return rc;
+    l->x.make = dlpi_lines_source;
+    return dlpi_indexed_open(out, &l->x, false, err);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -32138,7 +32141,8 @@ DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const ch
     return NULL;
 }
 
-DLPI_COLD static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
+DLPI_COLD static int dlpi_tar_source_make(dlpi_indexed *x, dlp_error *err) {
+    const dlpi_tar_source *s = (const dlpi_tar_source *)(const void *)x;
     const dlp_tar_desc *d = &s->d;
     dlp_files_desc files = {.fields = d->fields,
                             .n_fields = d->n_fields,
@@ -32146,13 +32150,12 @@ DLPI_COLD static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
                             .decode = dlpi_tar_decode,
                             .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most};
     files.in_flight = d->in_flight;
-    return dlpi_indexed_source(&s->x, &files, err);
+    return dlpi_indexed_source(x, &files, err);
 }
 
 DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_tar_source *s;
-    int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
     if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
@@ -32167,13 +32170,8 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
     s->x.user = desc->user;
     s->x.threads = dlpi_jobs_threads(desc->threads);
     s->x.find = dlpi_tar_find_all;
-    rc = dlpi_indexed_open(&s->x, true, err);
-    if (rc == DLP_OK) rc = dlpi_tar_source_make(s, err);
-    if (rc == DLP_OK)
-        *out = &s->x.source;
-    else
-        dlpi_indexed_free(&s->x);
-    return rc;
+    s->x.make = dlpi_tar_source_make;
+    return dlpi_indexed_open(out, &s->x, true, err);
 }
 
 /* ---- shards that are whole in memory ---- */
@@ -37457,7 +37455,8 @@ enum {
     X(SKEW, dlpi_stage_jumps(g) && g->max_index != UINT64_MAX, \
       "; {unit} {max_index} took {max}") \
     X(SKEW, true, "): slow") \
-    X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
+    X(SKEW, g->cells > 0, " {unit}s hold up the order; more cells hide them: queue.capacity, or " \
+      "parts.queue_size of a loader.\n") \
     X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
     X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = 1") \
     X(SKEW, x->f.loose > 0, ", which should give about {loose} items/s") \

@@ -124,7 +124,8 @@ enum {
     X(SKEW, dlpi_stage_jumps(g) && g->max_index != UINT64_MAX, \
       "; {unit} {max_index} took {max}") \
     X(SKEW, true, "): slow") \
-    X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
+    X(SKEW, g->cells > 0, " {unit}s hold up the order; more cells hide them: queue.capacity, or " \
+      "parts.queue_size of a loader.\n") \
     X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
     X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = 1") \
     X(SKEW, x->f.loose > 0, ", which should give about {loose} items/s") \

@@ -33,6 +33,7 @@ typedef struct dlpi_indexed {
     void (*worker_exit)(void *user, int worker, void *state);
     void *user;
     int (*find)(struct dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err); /* fill f->index */
+    int (*make)(struct dlpi_indexed *x, dlp_error *err); /* the source, by dlpi_indexed_source */
     char warning[256];
     dlp_index_info info;
 } dlpi_indexed;
@@ -195,17 +196,6 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
     return NULL;
 }
 
-/* Open all files. together: several files at once, or each file by several threads. */
-DLPI_COLD static int dlpi_indexed_open(dlpi_indexed *x, bool together, dlp_error *err) {
-    int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
-    if (rc != DLP_OK) return rc;
-    dlpi_indexed_count(x);
-    if (x->n_items > 0) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "paths", "%s: no items in %s",
-                          dlpi_path_end(x->file[0].m.path),
-                          x->n_files > 1 ? "this and the other files" : "this file");
-}
-
 /* ---- items ---- */
 
 /* The file of an item: the last one that begins at it or before, among those that have items. */
@@ -293,6 +283,24 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
                                .id = x->id,
                                .warning = x->dataset.warning};
     return DLP_OK;
+}
+
+/* Open all files and make the source. together: several files at once, or each file by several
+   threads. On failure the record is freed. */
+DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
+                                       dlp_error *err) {
+    int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
+    if (rc == DLP_OK) dlpi_indexed_count(x);
+    if (rc == DLP_OK && x->n_items == 0)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "paths", "%s: no items in %s",
+                            dlpi_path_end(x->file[0].m.path),
+                            x->n_files > 1 ? "this and the other files" : "this file");
+    if (rc == DLP_OK) rc = x->make(x, err);
+    if (rc == DLP_OK)
+        *out = &x->source;
+    else
+        dlpi_indexed_free(x);
+    return rc;
 }
 
 DLPI_COLD DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source) {

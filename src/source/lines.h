@@ -174,7 +174,8 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
 }
 
 /* Make the source of the lines that were found. */
-DLPI_COLD static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
+DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
+    dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;
     const bool alone = d->in_flight == 0;
     const uint64_t most =
@@ -205,7 +206,6 @@ DLPI_COLD static int dlpi_lines_source(dlpi_lines *l, dlp_error *err) {
 DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_lines *l;
-    int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
     if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
@@ -222,11 +222,6 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
     l->x.user = desc->user;
     l->x.threads = dlpi_jobs_threads(desc->threads);
     l->x.find = dlpi_lines_find_all;
-    rc = dlpi_indexed_open(&l->x, false, err);
-    if (rc == DLP_OK) rc = dlpi_lines_source(l, err);
-    if (rc == DLP_OK)
-        *out = &l->x.source;
-    else
-        dlpi_indexed_free(&l->x);
-    return rc;
+    l->x.make = dlpi_lines_source;
+    return dlpi_indexed_open(out, &l->x, false, err);
 }

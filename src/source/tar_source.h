@@ -133,7 +133,8 @@ DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const ch
     return NULL;
 }
 
-DLPI_COLD static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
+DLPI_COLD static int dlpi_tar_source_make(dlpi_indexed *x, dlp_error *err) {
+    const dlpi_tar_source *s = (const dlpi_tar_source *)(const void *)x;
     const dlp_tar_desc *d = &s->d;
     dlp_files_desc files = {.fields = d->fields,
                             .n_fields = d->n_fields,
@@ -141,13 +142,12 @@ DLPI_COLD static int dlpi_tar_source_make(dlpi_tar_source *s, dlp_error *err) {
                             .decode = dlpi_tar_decode,
                             .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most};
     files.in_flight = d->in_flight;
-    return dlpi_indexed_source(&s->x, &files, err);
+    return dlpi_indexed_source(x, &files, err);
 }
 
 DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlpi_tar_source *s;
-    int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
     if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
@@ -162,13 +162,8 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
     s->x.user = desc->user;
     s->x.threads = dlpi_jobs_threads(desc->threads);
     s->x.find = dlpi_tar_find_all;
-    rc = dlpi_indexed_open(&s->x, true, err);
-    if (rc == DLP_OK) rc = dlpi_tar_source_make(s, err);
-    if (rc == DLP_OK)
-        *out = &s->x.source;
-    else
-        dlpi_indexed_free(&s->x);
-    return rc;
+    s->x.make = dlpi_tar_source_make;
+    return dlpi_indexed_open(out, &s->x, true, err);
 }
 
 /* ---- shards that are whole in memory ---- */

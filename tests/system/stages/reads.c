@@ -49,7 +49,8 @@ typedef struct store { /* of a worker */
 typedef struct shared { /* of all processes */
     uint32_t tries[ITEMS], kills, alone_wrong;
     uint32_t most;       /* items that a store held at once */
-    uint32_t first;      /* worker that died first */
+    uint32_t first;      /* worker that died first, plus 1 */
+    uint32_t out[2];     /* items that a worker has out */
     uint32_t idle_waits; /* of reap for longer than a ms, with nothing out */
     uint64_t died;       /* ns: when it died */
 } shared;
@@ -128,18 +129,22 @@ static int answer(dlp_item *it) {
     return 0;
 }
 
-/* One worker dies with 12 items. The other has time to claim one of these, and dies before it reads
-   the item. */
+/* One worker dies with 12 items while the other has items of its own out. The other has time to
+   claim one of the 12, and dies before it reads that item. */
 static int both_die(const store *s) {
-    const uint32_t kills = __atomic_load_n(&all->kills, __ATOMIC_ACQUIRE);
+    uint32_t kills = __atomic_load_n(&all->kills, __ATOMIC_ACQUIRE);
     if (!how.both || kills > 1) return 0;
     usleep(1000);
     if (s->n == 0) return 1;
-    if (kills == 0 && s->n >= 12) {
-        all->first = s->held[0]->worker;
+    const uint32_t worker = s->held[0]->worker;
+    __atomic_store_n(&all->out[worker], s->n, __ATOMIC_RELAXED);
+    if (kills == 0) {
+        if (s->n < 12 || __atomic_load_n(&all->out[1 - worker], __ATOMIC_RELAXED) < 2) return 1;
+        if (!__atomic_compare_exchange_n(&all->first, &(uint32_t){0}, worker + 1, 0,
+                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return 1;
         all->died = test_now_ns();
-    } else if (kills == 0 || s->held[0]->worker == all->first ||
-               test_now_ns() < all->died + 100000000) {
+    } else if (worker + 1 == all->first || test_now_ns() < all->died + 100000000) {
         return 1;
     }
     __atomic_store_n(&all->kills, kills + 1, __ATOMIC_RELEASE);
