@@ -41,9 +41,14 @@ static shared *all;
 static dlp_pipe *now;
 static pid_t parent;
 
+/* One process dies: that which takes *left from 1 to 0. */
 static void dies(uint64_t *left) {
-    if (getpid() == parent || __atomic_load_n(left, __ATOMIC_SEQ_CST) == 0) return;
-    if (__atomic_sub_fetch(left, 1, __ATOMIC_SEQ_CST) == 0) raise(SIGKILL);
+    uint64_t n = __atomic_load_n(left, __ATOMIC_SEQ_CST);
+    if (getpid() == parent) return;
+    while (n > 0 &&
+           !__atomic_compare_exchange_n(left, &n, n - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        continue;
+    if (n == 1) raise(SIGKILL);
 }
 
 /* Some batch has come in runs of more than a row. */
