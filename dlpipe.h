@@ -3119,6 +3119,7 @@ typedef struct dlp_stage_stats {
     int32_t kind;          /* DLP_STAGE_* */
     int32_t workers;       /* 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch; /* 1: items count batches */
+    int32_t zeroes;        /* 1: each row is zeroed before fetch */
     uint64_t items;        /* done; an out beside the first: batches that it took or missed */
     uint64_t bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
@@ -8735,10 +8736,10 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                    /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;             /* 0: inline */
-    int32_t placement, unit_is_batch, deadline_ms;
+    int32_t work;                           /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers;        /* n_workers counts an inline one */
+    int32_t num_workers;                    /* 0: inline */
+    int32_t placement, zeroes, deadline_ms; /* zeroes: 1: each row, before fetch */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
@@ -10305,7 +10306,7 @@ DLPI_INLINE void dlpi_wait_asleep(const dlpi_wait_ops *ops, void *who, dlpi_slee
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
-/* True if the dataset has the callback of its reader, and so the reader's user. */
+/* True if the dataset's fetch is its reader's own, so dataset.user is the reader's record. */
 static bool dlpi_reader_wired(const dlp_dataset *d) {
     return d->reader != NULL && d->fetch == d->reader->fetch;
 }
@@ -11478,7 +11479,8 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Called by the check of the stage whose dataset it is. */
+/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
+   this. */
 static int dlpi_open_end_check(dlp_pipe *p) {
     const dlpi_stage *other;
     int rc;
@@ -11614,7 +11616,7 @@ static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
         p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
 
-/* Is nothing of this epoch to be fetched yet? */
+/* True if no item of this epoch may be fetched yet: its set_epoch has not returned. */
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
     return p->barrier && /* I2 <- I2 */
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
@@ -16238,6 +16240,7 @@ typedef struct dlpi_seen_stage {
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
     int32_t in_flight;
+    bool zeroes;                                     /* each row, before fetch */
     bool process;                                    /* its workers are processes */
     const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
     uint64_t ready_at;                               /* in a slot */
@@ -16368,6 +16371,7 @@ static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
     row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
     row->active = active >= 1 && active <= n ? active : n;
     row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->zeroes = r->zeroes != 0;
     row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
 }
 
@@ -19454,8 +19458,8 @@ static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l)
     return x->has_rooms && l >= x->level + x->n_read;
 }
 
-/* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
-   bytes. Returns the bytes of a cell. */
+/* Give the one item of each level before the last its offset: in the worker's room, or in the cell,
+   from byte `at` of the cell on. Returns the bytes that a cell needs. */
 static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     uint64_t room = 0;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
@@ -20338,7 +20342,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* All cells of a branch are free. q: the source. */
+/* Before the start: put all cells of branch f into its list of free cells. q: the source that has
+   the arrays of cells. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     const uint32_t end = f->first_cell + f->n_cells;
     f->use = q->use;
@@ -20850,7 +20855,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* The documents of a cell more are known: the rows that they complete. */
+/* The lengths of the documents of cell c are known now. Returns how many rows of stream i these
+   documents complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
@@ -24022,7 +24028,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* The sum of the counts is the dataset's. */
+/* Set dataset.n_items to the sum of the parts' counts, or refuse another number of the user's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
@@ -27189,7 +27195,8 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
     return bytes;
 }
 
-/* Allocate them (false: no memory), or free them. */
+/* have: allocate the blocks of a stage's record, or of the pipe's (st NULL); false: no memory. Not
+   have: free them; returns true. */
 DLPI_COLD
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
@@ -27621,7 +27628,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
-    r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
+    r->zeroes = st->scope.zeroes;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->at_first;
@@ -27672,7 +27679,8 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-/* The id of the area that a record speaks of; 0: none that observers know. */
+/* Returns the id of the area of the region that a record describes; 0 if observers do not know the
+   area. */
 static inline int dlpi_record_id(const dlpi_record *r) {
     if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
     if (r->stage < 0 || r->stage >= DLP_MAX_STAGES || r->number >= DLPI_OWN_HIDDEN) return 0;
@@ -31395,8 +31403,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
     return DLP_OK;
 }
 
-/* Open all files and make the source. together: several files at once, or each file by several
-   threads. On failure the record is freed. */
+/* Open all files and make the source. together: threads open several files at once; else one file
+   after the other, each searched by several threads. On failure x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
@@ -33498,8 +33506,8 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
 }
 
-/* A stream begins here, if none has or the last one has ended; else this producer goes on with it.
-   A producer that is killed in between leaves what its successor writes again. */
+/* Begin a stream if there is none or the last one has ended; else go on with the open stream. A
+   producer that is killed before the store changes nothing; its successor stores the same. */
 static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     bool ended = dlpi_pusher_said_end(u);
     if (number > 0 && ended) {
@@ -35051,6 +35059,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     /* items: of the first stages, and of what stands beside them all */
     out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
     out->in_flight = st->in_flight;
+    out->zeroes = st->zeroes;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
     dlpi_stage_times(s, st, out);
@@ -37355,6 +37364,13 @@ enum {
     "Better: cache.bytes = {cache_all_bytes}, if there is memory: later epochs then fetch " \
     "nothing; {misses} % of the lookups miss now.\n"
 
+/* Zeroing the rows costs a stage with quick items a notable part of its time. */
+#define DLPI_ZEROES \
+    (g->kind == DLP_STAGE_FETCH && g->zeroes != 0 && g->items > 0 && g->busy_ns < g->bytes / 2)
+#define DLPI_BETTER_WHOLE \
+    "Better: each row ({row_bytes}) is set to 0 before its fetch, which takes {each_item}. If " \
+    "fetch writes every byte, writes_all_bytes = 1 saves that.\n"
+
 /* Rows: a group, a condition, what is said if it holds. Rows are tried in order. A row that begins
    with a capital begins a sentence. Another row goes on with an open sentence; a line end closes
    it. Where rows begin alike ("Change: "), the first that holds is said. {name} is a number or a
@@ -37389,6 +37405,7 @@ enum {
     X(INLINE, true, " {next}.\n") \
     X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
     X(INLINE, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
+    X(INLINE, DLPI_ZEROES, DLPI_BETTER_WHOLE) \
     X(MANY, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
       "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
       "of the time.\n") \
@@ -37414,6 +37431,7 @@ enum {
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
     X(WORKERS, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
+    X(WORKERS, DLPI_ZEROES, DLPI_BETTER_WHOLE) \
     X(WORKERS, dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, \
       "Better: {many} in '{name}'") \
     X(WORKERS, g->in_flight == 0, ", for a loader with fetcher = DLP_FETCH_THREADS") \
@@ -37581,6 +37599,8 @@ enum {
     X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
     X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
     X(cell_bytes, bytes, (double)g->cell_bytes) \
+    X(row_bytes, bytes, (double)g->bytes / (double)g->items) \
+    X(each_item, span, g->busy_ns / g->items) \
     X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
     X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
     X(made, of, (double)g->inputs_items / (double)g->inputs) \

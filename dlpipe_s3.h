@@ -5472,7 +5472,8 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* "name = value", perhaps a comment after blanks. */
+/* Read a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
+   line. */
 DLPI_COLD
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
@@ -8190,7 +8191,7 @@ static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     DLPI_S3_ASSERT(dlpi_s3_range_sound(range));
 }
 
-/* Take a connection from its range. */
+/* Remove a connection from the range that it works for. */
 DLPI_COLD
 static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
                                dlpi_s3_connection *connection) {
@@ -9126,8 +9127,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is
-   no object. A server of objects tells an ETag, or an id of the request. */
+/* After a redirect to another host: refuse an answer without an ETag and without a request id. It
+   is not from a server of objects, but for instance the login page of a network. */
 DLPI_COLD
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
@@ -9280,7 +9281,8 @@ static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
 
 /* ---- requests, sent ---- */
 
-/* The bytes that a request asks for; as text, "bytes=0-9", or NULL: all of the object. */
+/* Set the first and last byte that a connection asks for. Returns them as text ("bytes=0-9"), or
+   NULL for the whole object. */
 DLPI_COLD
 static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connection *connection,
                                             const dlpi_s3_range *range, char *to, size_t size) {
@@ -9628,7 +9630,8 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* A whole answer that is not 2xx, or as much of it as is looked at. */
+/* An answer that is not 2xx has come, whole or as much of it as the client reads: end the request,
+   ask again in a plainer form, or fail. */
 DLPI_COLD
 static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (dlpi_s3_connection_empty(connection) ||

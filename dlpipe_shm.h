@@ -484,7 +484,7 @@ static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
 }
 
 DLPI_COLD
-static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
+static bool dlpi_shm_read(int fd, void *to, uint64_t bytes, uint64_t offset) {
     uint8_t *at = to;
     while (bytes > 0) {
         ssize_t n = pread(fd, at, bytes < (1u << 30) ? (size_t)bytes : 1u << 30, (off_t)offset);
@@ -500,7 +500,7 @@ static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
 DLPI_COLD
 static int dlpi_name_read(int fd, dlpi_name_rec *out) {
     dlpi_name_rec r;
-    if (!dlpi_read_at(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
+    if (!dlpi_shm_read(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
     return dlpi_name_parse(&r, sizeof r, out);
 }
 
@@ -682,7 +682,7 @@ static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t of
                            uint64_t n) {
     const dlpi_area *r = &m->areas[id];
     if (i >= r->count || offset > r->stride || n > r->stride - offset) return false;
-    return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
+    return dlpi_shm_read(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
 DLPI_COLD
@@ -706,7 +706,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
         return DLPI_VIEW_FAULT(err, "no file of memory");
     bytes = (uint64_t)st.st_size;
-    if (!dlpi_read_at(m->fd, &h, offsetof(dlpi_region, records), 0))
+    if (!dlpi_shm_read(m->fd, &h, offsetof(dlpi_region, records), 0))
         return DLPI_VIEW_FAULT(err, "the region has no header");
     if (h.magic == 0) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is still starting");
     if (h.magic != DLPI_MAGIC) return DLPI_VIEW_FAULT(err, "this memory is no pipe's");
@@ -724,7 +724,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     for (uint32_t i = 0; i < h.n_records; i++) {
         dlpi_record r;
         int rc;
-        if (!dlpi_read_at(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
+        if (!dlpi_shm_read(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
             return DLPI_VIEW_FAULT(err, "record %u can't be read", i);
         if ((rc = dlpi_view_record(m, &r, h.total_bytes, err)) != DLP_OK) return rc;
     }
@@ -936,14 +936,14 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     uint64_t tail;
     if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
-        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->areas[DLPI_REC_ORDER].offset))
+        !dlpi_shm_read(m->fd, order, s->ring * sizeof *order, m->areas[DLPI_REC_ORDER].offset))
         return false;
     for (uint32_t i = 0; i < s->ring; i++)
         if (order[i] >= s->n_slots) return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
     memcpy(m->order, order, s->ring * sizeof *order);
     if (!dlpi_view_ready(m, c->base, tail)) return false;
-    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->areas[DLPI_REC_TAKEN].offset) ||
+    if (!dlpi_shm_read(m->fd, m->taken, s->ring, m->areas[DLPI_REC_TAKEN].offset) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
         return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
@@ -1013,7 +1013,7 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     if (at < m->block_at || at + bytes > m->block_end) {
         uint64_t n = end - at < sizeof m->block ? end - at : sizeof m->block;
         m->block_at = m->block_end = 0;
-        if (!dlpi_read_at(m->fd, m->block, n, at)) return false;
+        if (!dlpi_shm_read(m->fd, m->block, n, at)) return false;
         m->block_at = at;
         m->block_end = at + n;
     }
@@ -1490,7 +1490,7 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     return -EMFILE;
 }
 
-/* Let the spare be worker k. Returns its pid, 0 if there is none. */
+/* Make the spare process worker k. Returns the pid, 0 if there is no spare. */
 DLPI_COLD
 static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -2788,7 +2788,7 @@ typedef struct dlpi_names_list {
 } dlpi_names_list;
 
 DLPI_COLD
-static int dlpi_names_add(const char *name, const char *path, void *to) {
+static int dlpi_shm_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
     dlp_shm_name one;
     memset(&one, 0, sizeof one);
@@ -2810,7 +2810,7 @@ DLPI_COLD
 DLPDEF int dlp_shm_names(dlp_shm_name *out, int max) {
     dlpi_names_list l = {out, 0, max};
     if (max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
-    return dlpi_names_each(dlpi_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
+    return dlpi_names_each(dlpi_shm_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
 }
 
 DLPI_COLD

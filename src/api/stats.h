@@ -57,6 +57,7 @@ typedef struct dlp_stage_stats {
     int32_t kind;          /* DLP_STAGE_* */
     int32_t workers;       /* 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch; /* 1: items count batches */
+    int32_t zeroes;        /* 1: each row is zeroed before fetch */
     uint64_t items;        /* done; an out beside the first: batches that it took or missed */
     uint64_t bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */

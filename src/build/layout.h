@@ -177,7 +177,8 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
     return bytes;
 }
 
-/* Allocate them (false: no memory), or free them. */
+/* have: allocate the blocks of a stage's record, or of the pipe's (st NULL); false: no memory. Not
+   have: free them; returns true. */
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
     uint8_t *record = st != NULL ? st->self : (void *)p;

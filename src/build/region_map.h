@@ -147,7 +147,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
-    r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
+    r->zeroes = st->scope.zeroes;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->at_first;
@@ -196,7 +196,8 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-/* The id of the area that a record speaks of; 0: none that observers know. */
+/* Returns the id of the area of the region that a record describes; 0 if observers do not know the
+   area. */
 static inline int dlpi_record_id(const dlpi_record *r) {
     if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
     if (r->stage < 0 || r->stage >= DLP_MAX_STAGES || r->number >= DLPI_OWN_HIDDEN) return 0;

@@ -4,7 +4,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
-/* True if the dataset has the callback of its reader, and so the reader's user. */
+/* True if the dataset's fetch is its reader's own, so dataset.user is the reader's record. */
 static bool dlpi_reader_wired(const dlp_dataset *d) {
     return d->reader != NULL && d->fetch == d->reader->fetch;
 }

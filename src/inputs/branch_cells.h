@@ -62,7 +62,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* All cells of a branch are free. q: the source. */
+/* Before the start: put all cells of branch f into its list of free cells. q: the source that has
+   the arrays of cells. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     const uint32_t end = f->first_cell + f->n_cells;
     f->use = q->use;

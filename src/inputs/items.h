@@ -134,8 +134,8 @@ static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l)
     return x->has_rooms && l >= x->level + x->n_read;
 }
 
-/* Place the one item of each level before the last: in rooms, or in a cell behind its first `at`
-   bytes. Returns the bytes of a cell. */
+/* Give the one item of each level before the last its offset: in the worker's room, or in the cell,
+   from byte `at` of the cell on. Returns the bytes that a cell needs. */
 static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     uint64_t room = 0;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++) {

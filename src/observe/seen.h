@@ -17,6 +17,7 @@ typedef struct dlpi_seen_stage {
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
     int32_t in_flight;
+    bool zeroes;                                     /* each row, before fetch */
     bool process;                                    /* its workers are processes */
     const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
     uint64_t ready_at;                               /* in a slot */
@@ -139,6 +140,7 @@ static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
     row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
     row->active = active >= 1 && active <= n ? active : n;
     row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->zeroes = r->zeroes != 0;
     row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
 }
 

@@ -24,6 +24,13 @@ enum {
     "Better: cache.bytes = {cache_all_bytes}, if there is memory: later epochs then fetch " \
     "nothing; {misses} % of the lookups miss now.\n"
 
+/* Zeroing the rows costs a stage with quick items a notable part of its time. */
+#define DLPI_ZEROES \
+    (g->kind == DLP_STAGE_FETCH && g->zeroes != 0 && g->items > 0 && g->busy_ns < g->bytes / 2)
+#define DLPI_BETTER_WHOLE \
+    "Better: each row ({row_bytes}) is set to 0 before its fetch, which takes {each_item}. If " \
+    "fetch writes every byte, writes_all_bytes = 1 saves that.\n"
+
 /* Rows: a group, a condition, what is said if it holds. Rows are tried in order. A row that begins
    with a capital begins a sentence. Another row goes on with an open sentence; a line end closes
    it. Where rows begin alike ("Change: "), the first that holds is said. {name} is a number or a
@@ -58,6 +65,7 @@ enum {
     X(INLINE, true, " {next}.\n") \
     X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
     X(INLINE, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
+    X(INLINE, DLPI_ZEROES, DLPI_BETTER_WHOLE) \
     X(MANY, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
       "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
       "of the time.\n") \
@@ -83,6 +91,7 @@ enum {
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
     X(WORKERS, DLPI_SMALL_CACHE, DLPI_BETTER_CACHE) \
+    X(WORKERS, DLPI_ZEROES, DLPI_BETTER_WHOLE) \
     X(WORKERS, dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, \
       "Better: {many} in '{name}'") \
     X(WORKERS, g->in_flight == 0, ", for a loader with fetcher = DLP_FETCH_THREADS") \
@@ -250,6 +259,8 @@ enum {
     X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
     X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
     X(cell_bytes, bytes, (double)g->cell_bytes) \
+    X(row_bytes, bytes, (double)g->bytes / (double)g->items) \
+    X(each_item, span, g->busy_ns / g->items) \
     X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
     X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
     X(made, of, (double)g->inputs_items / (double)g->inputs) \

@@ -96,6 +96,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     /* items: of the first stages, and of what stands beside them all */
     out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
     out->in_flight = st->in_flight;
+    out->zeroes = st->zeroes;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
     dlpi_stage_times(s, st, out);

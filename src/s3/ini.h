@@ -79,7 +79,8 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* "name = value", perhaps a comment after blanks. */
+/* Read a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
+   line. */
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
     size_t n_name, n_value;

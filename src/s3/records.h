@@ -599,7 +599,7 @@ static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     DLPI_S3_ASSERT(dlpi_s3_range_sound(range));
 }
 
-/* Take a connection from its range. */
+/* Remove a connection from the range that it works for. */
 static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
                                dlpi_s3_connection *connection) {
     unsigned i = 0;

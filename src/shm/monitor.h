@@ -47,7 +47,7 @@ static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t of
                            uint64_t n) {
     const dlpi_area *r = &m->areas[id];
     if (i >= r->count || offset > r->stride || n > r->stride - offset) return false;
-    return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
+    return dlpi_shm_read(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
@@ -69,7 +69,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
         return DLPI_VIEW_FAULT(err, "no file of memory");
     bytes = (uint64_t)st.st_size;
-    if (!dlpi_read_at(m->fd, &h, offsetof(dlpi_region, records), 0))
+    if (!dlpi_shm_read(m->fd, &h, offsetof(dlpi_region, records), 0))
         return DLPI_VIEW_FAULT(err, "the region has no header");
     if (h.magic == 0) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is still starting");
     if (h.magic != DLPI_MAGIC) return DLPI_VIEW_FAULT(err, "this memory is no pipe's");
@@ -87,7 +87,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     for (uint32_t i = 0; i < h.n_records; i++) {
         dlpi_record r;
         int rc;
-        if (!dlpi_read_at(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
+        if (!dlpi_shm_read(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
             return DLPI_VIEW_FAULT(err, "record %u can't be read", i);
         if ((rc = dlpi_view_record(m, &r, h.total_bytes, err)) != DLP_OK) return rc;
     }
@@ -287,14 +287,14 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     uint64_t tail;
     if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
-        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->areas[DLPI_REC_ORDER].offset))
+        !dlpi_shm_read(m->fd, order, s->ring * sizeof *order, m->areas[DLPI_REC_ORDER].offset))
         return false;
     for (uint32_t i = 0; i < s->ring; i++)
         if (order[i] >= s->n_slots) return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
     memcpy(m->order, order, s->ring * sizeof *order);
     if (!dlpi_view_ready(m, c->base, tail)) return false;
-    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->areas[DLPI_REC_TAKEN].offset) ||
+    if (!dlpi_shm_read(m->fd, m->taken, s->ring, m->areas[DLPI_REC_TAKEN].offset) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
         return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
@@ -360,7 +360,7 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     if (at < m->block_at || at + bytes > m->block_end) {
         uint64_t n = end - at < sizeof m->block ? end - at : sizeof m->block;
         m->block_at = m->block_end = 0;
-        if (!dlpi_read_at(m->fd, m->block, n, at)) return false;
+        if (!dlpi_shm_read(m->fd, m->block, n, at)) return false;
         m->block_at = at;
         m->block_end = at + n;
     }

@@ -100,7 +100,7 @@ static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     return DLP_OK;
 }
 
-static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
+static bool dlpi_shm_read(int fd, void *to, uint64_t bytes, uint64_t offset) {
     uint8_t *at = to;
     while (bytes > 0) {
         ssize_t n = pread(fd, at, bytes < (1u << 30) ? (size_t)bytes : 1u << 30, (off_t)offset);
@@ -115,7 +115,7 @@ static bool dlpi_read_at(int fd, void *to, uint64_t bytes, uint64_t offset) {
 
 static int dlpi_name_read(int fd, dlpi_name_rec *out) {
     dlpi_name_rec r;
-    if (!dlpi_read_at(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
+    if (!dlpi_shm_read(fd, &r, sizeof r, 0)) return DLP_ERR_CORRUPT;
     return dlpi_name_parse(&r, sizeof r, out);
 }
 

@@ -28,7 +28,7 @@ typedef struct dlpi_names_list {
     int n, max;
 } dlpi_names_list;
 
-static int dlpi_names_add(const char *name, const char *path, void *to) {
+static int dlpi_shm_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
     dlp_shm_name one;
     memset(&one, 0, sizeof one);
@@ -48,7 +48,7 @@ static int dlpi_names_sweep(const char *name, const char *path, void *to) {
 DLPDEF int dlp_shm_names(dlp_shm_name *out, int max) {
     dlpi_names_list l = {out, 0, max};
     if (max < 0 || (out == NULL && max > 0)) return DLP_ERR_ARG;
-    return dlpi_names_each(dlpi_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
+    return dlpi_names_each(dlpi_shm_names_add, &l) == DLP_OK ? l.n : DLP_ERR_SYSTEM;
 }
 
 DLPDEF int dlp_shm_remove_stale(const char *name) {

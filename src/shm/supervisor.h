@@ -207,7 +207,7 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     return -EMFILE;
 }
 
-/* Let the spare be worker k. Returns its pid, 0 if there is none. */
+/* Make the spare process worker k. Returns the pid, 0 if there is no spare. */
 static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t pid = s->spare;

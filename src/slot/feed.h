@@ -21,7 +21,7 @@
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
         p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
 
-/* Is nothing of this epoch to be fetched yet? */
+/* True if no item of this epoch may be fetched yet: its set_epoch has not returned. */
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
     return p->barrier && /* I2 <- I2 */
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);

@@ -178,7 +178,8 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Called by the check of the stage whose dataset it is. */
+/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
+   this. */
 static int dlpi_open_end_check(dlp_pipe *p) {
     const dlpi_stage *other;
     int rc;

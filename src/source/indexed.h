@@ -285,8 +285,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
     return DLP_OK;
 }
 
-/* Open all files and make the source. together: several files at once, or each file by several
-   threads. On failure the record is freed. */
+/* Open all files and make the source. together: threads open several files at once; else one file
+   after the other, each searched by several threads. On failure x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);

@@ -165,8 +165,8 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
 }
 
-/* A stream begins here, if none has or the last one has ended; else this producer goes on with it.
-   A producer that is killed in between leaves what its successor writes again. */
+/* Begin a stream if there is none or the last one has ended; else go on with the open stream. A
+   producer that is killed before the store changes nothing; its successor stores the same. */
 static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     bool ended = dlpi_pusher_said_end(u);
     if (number > 0 && ended) {

@@ -132,7 +132,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* The sum of the counts is the dataset's. */
+/* Set dataset.n_items to the sum of the parts' counts, or refuse another number of the user's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);

@@ -22,6 +22,7 @@ typedef struct run {
     int32_t producers;   /* of a push; they take item_us for each item */
     int32_t full;        /* DLP_FULL_* of a second out, which takes 5 ms for each batch; -1: none */
     int32_t requests;    /* 1: a source of requests, which take item_us each */
+    uint32_t row_bytes;  /* of an item; fetch writes them all */
 } run;
 
 static run now;
@@ -30,6 +31,7 @@ static dlp_stats stats;
 static uint32_t over; /* AD1: burners and producers end */
 
 static const dlp_field field = {.name = "x", .dtype = DLP_U64};
+static const dlp_field long_field = {.name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {65536}};
 
 static void sleep_us(uint32_t us) {
     if (us > 0) test_pause((uint64_t)us * 1000);
@@ -47,7 +49,7 @@ static uint64_t thread_ns(void) {
 static int fetch(void *user, dlp_item *it) {
     const uint64_t until = thread_ns() + now.item_us * UINT64_C(1000);
     (void)user;
-    memset(it->data[0], 1, 8);
+    memset(it->data[0], 1, now.row_bytes);
     while (now.burns && thread_ns() < until) continue;
     if (now.slow_item_us && it->index % 100 == 50)
         sleep_us(now.slow_item_us);
@@ -185,7 +187,7 @@ static double rate_of(const run *r) {
         CHECK(dlp_push_open(&push, &d, NULL) == DLP_OK);
         now.d.source = dlp_push_source(push);
     } else {
-        now.d.dataset.fields = &field;
+        now.d.dataset.fields = now.row_bytes > 8 ? &long_field : &field;
         now.d.dataset.n_fields = 1;
         if (!now.requests) now.d.dataset.fetch = fetch;
     }
@@ -225,6 +227,7 @@ static run begin(uint64_t n_items, uint32_t batch, int32_t workers) {
     r.d.batch_size = batch;
     r.d.num_workers = workers;
     r.d.pipe.prefetch_factor = 4;
+    r.row_bytes = 8;
     return r;
 }
 
@@ -314,6 +317,11 @@ static run taken_cores(void) {
     r.burners = 6;
     return r;
 }
+static run zeroed_rows(void) {
+    run r = begin(12000, 8, 1);
+    r.row_bytes = 65536;
+    return r;
+}
 static run slow_producers(void) {
     run r = begin(120, 4, 1);
     r.producers = 2;
@@ -365,6 +373,7 @@ static void any_worker(run *r) {
 }
 static void larger_cache(run *r) { r->d.cache.bytes = (uint64_t)number_after("cache.bytes = "); }
 static void free_cores(run *r) { r->burners = 0; }
+static void whole_rows(run *r) { r->d.dataset.writes_all_bytes = 1; }
 static void one_more_producer(run *r) { r->producers++; }
 static void never_wait(run *r) { r->full = DLP_FULL_KEEP_NEWEST; }
 
@@ -416,6 +425,8 @@ static const advice all[] = {
      1.4, 0, NULL},
     {"taken cores", taken_cores, "Limit: the cores: ", "or use more cores: others have these",
      free_cores, 1.5, 0, NULL},
+    {"zeroed rows", zeroed_rows, "Limit: stage 'fetch'", "writes_all_bytes = 1 saves that",
+     whole_rows, 1.15, 0, NULL},
     {"slow producers", slow_producers, "Limit: the producers: 'fetch' waits for them ",
      "; each of the 2 takes about ", one_more_producer, 1.2, 0, "one more should give about "},
     {"slow out", slow_out, "Limit: out 'log' has taken ",

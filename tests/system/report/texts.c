@@ -60,6 +60,15 @@ static void inline_computes(dlp_stats *s) {
     stage(s, "fetch", DLP_STAGE_FETCH, 0, 0.9, 1);
 }
 
+/* Rows of 4 KiB, each in 72 ns: zeroing them takes a part of these. */
+static void inline_zeroes(dlp_stats *s) {
+    dlp_stage_stats *g;
+    begin(s, 4000000, 0.9);
+    g = stage(s, "fetch", DLP_STAGE_FETCH, 0, 0.9, 1);
+    g->zeroes = 1;
+    g->bytes = 4096 * g->items;
+}
+
 static void inline_steps_are_slow(dlp_stats *s) {
     begin(s, 1000, 0.4);
     stage(s, "fetch", DLP_STAGE_FETCH, 0, 0.4, 0.1);
@@ -143,6 +152,20 @@ static void workers_fetch(dlp_stats *s) {
 static void workers_one(dlp_stats *s) {
     begin(s, 1000, 0.9);
     stage(s, "fetch", DLP_STAGE_FETCH, 1, 0.98, 0.1);
+}
+
+static void workers_zero(dlp_stats *s) {
+    dlp_stage_stats *g;
+    begin(s, 4000000, 0.9);
+    g = stage(s, "fetch", DLP_STAGE_FETCH, 2, 0.99, 1);
+    g->zeroes = 1;
+    g->bytes = 4096 * g->items;
+}
+
+/* Items that take longer than 2 ns a byte: nothing is said of zeroing. */
+static void workers_zero_a_little(dlp_stats *s) {
+    workers_zero(s);
+    s->stages[0].bytes /= 16;
 }
 
 static void workers_then_the_consumer(dlp_stats *s) {
@@ -721,6 +744,7 @@ static const struct {
 } cases[] = {
     CASE(inline_waits),
     CASE(inline_computes),
+    CASE(inline_zeroes),
     CASE(inline_steps_are_slow),
     CASE(inline_on_one_core),
     CASE(inline_kept_from_the_core),
@@ -735,6 +759,8 @@ static const struct {
     CASE(inline_alone_but_waits),
     CASE(workers_fetch),
     CASE(workers_one),
+    CASE(workers_zero),
+    CASE(workers_zero_a_little),
     CASE(workers_then_the_consumer),
     CASE(workers_then_another_stage),
     CASE(workers_then_the_cores),
