@@ -103,8 +103,8 @@
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
    >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
-   >>impl-public
+   >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture
+   >>impl-beside >>impl-public
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -2139,15 +2139,6 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
-/* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
-   stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
-   arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
-   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
-   path: as of dlp_pipe_write_timeline.
-   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
-   Any thread. Allocates for the length of the call, and writes a file. */
-DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
-
 /* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
    tells the rest: slots, and the links with their writers, readers and records.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
@@ -3298,6 +3289,16 @@ DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
    DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
 
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* ---- pictures of a pipe (>>stats) ---- */
+
 /* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
    newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
    anything else (device, pipe, link) in place, but not what another user put into a directory that
@@ -3307,14 +3308,6 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
-
-/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
-   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
-   that is as the last was takes no place.
-   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
-   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
-   allocate. */
-DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
 
 /* The stretch of time that a picture shows. */
 enum {
@@ -3338,6 +3331,15 @@ typedef struct dlp_trace_window {
    window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
    or to is below from. A stretch of which nothing is recorded is a picture that says so. */
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
+
+/* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
+   stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
+   arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
+   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
+   path: as of dlp_pipe_write_timeline.
+   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
+   Any thread. Allocates for the length of the call, and writes a file. */
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -4430,7 +4432,7 @@ typedef struct dlp_node_list {
 } dlp_node_list;
 
 typedef struct dlp_node_push {
-    dlp_push *source; /* required; of dlp_push_open; borrowed until close */
+    struct dlp_push *source; /* required; of dlp_push_open; borrowed until close */
 } dlp_node_push;
 
 /* Write the fields of an item. */
@@ -13310,6 +13312,14 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
         n *= (uint64_t)shape[i];
     }
     return n;
+}
+
+/* Bytes of a field in an item; 0: there is no such field. */
+static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
+    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
+    n = dlpi_shape_count(f->shape, f->ndim);
+    return n > DLPI_CELL_MAX ? 0 : n * each;
 }
 
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
@@ -28756,13 +28766,6 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
-    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
-    n = dlpi_shape_count(f->shape, f->ndim);
-    return n > DLPI_CELL_MAX ? 0 : n * each;
-}
-
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
@@ -28778,7 +28781,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
                "1 to 2^40 with a decode: the most bytes that an item's file has";
     if (direct && d->max_bytes != 0)
         return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
-    if (direct && dlpi_files_field_bytes(d->fields) == 0)
+    if (direct && dlpi_field_item_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
@@ -28846,7 +28849,7 @@ DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc
     f->capacity = f->d.max_bytes;
     if (f->d.direct) {
         f->ragged = desc->fields[0].ragged != 0;
-        f->capacity = dlpi_files_field_bytes(desc->fields);
+        f->capacity = dlpi_field_item_bytes(desc->fields);
         f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
     }
     dlpi_files_choose(f);
@@ -35202,59 +35205,9 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-pictures   TRACE, TIMELINE, WORDS
-   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
-   of a call, and writes files. No figure is printed with %f: the decimal point would follow the
-   caller's locale, and neither JSON nor SVG may. */
-
-#include <sys/stat.h>
-
-/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
-   */
-typedef struct dlpi_lane {
-    char name[32];
-    int group;
-    const dlp_trace_event *events;
-    int n;
-} dlpi_lane;
-
-enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
-
-/* What events are called in a trace and in a picture, and their colour there. */
-static const struct {
-    const char *name, *words;
-    char colour;
-} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", 0},
-                                        {"work", "work", 'w'},
-                                        {"wait", "waiting", 'q'},
-                                        {"step", "step", 'w'},
-                                        {"epoch", "between epochs", 'e'},
-                                        {"starved", "starved", 's'},
-                                        {"blocked", "blocked", 'b'}};
-
-typedef struct dlpi_sample {
-    uint64_t at_ns;
-    double value;
-} dlpi_sample;
-
-/* What pictures show of a counter. */
-typedef struct dlpi_curve {
-    char name[32], unit[12];
-    double most; /* 0: the largest value shown */
-    dlpi_sample *samples;
-    uint64_t n;
-} dlpi_curve;
-
-/* What a trace or a picture is made of. */
-typedef struct dlpi_picture {
-    const dlpi_lane *lanes;
-    int n_lanes;
-    const dlpi_curve *curves;
-    int n_curves;
-    const dlp_stats *stats;         /* NULL: not known */
-    const dlp_trace_window *window; /* NULL: the newest stretch */
-    const dlp_plan *plan;           /* of the picture of a plan, which has nothing else */
-} dlpi_picture;
+   >>impl-texts      TEXTS AND NUMBERS
+   No figure is printed with %f: the decimal point would follow the caller's locale, which neither
+   JSON nor SVG allows. */
 
 /* Text built by several calls, cut like snprintf's. */
 typedef struct dlpi_text {
@@ -35367,6 +35320,60 @@ static dlpi_num dlpi_num_int(double n) {
     snprintf(r.s, sizeof r.s, "%" PRId64, (int64_t)n);
     return r;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pictures   TRACE, TIMELINE, PICTURES
+   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
+   of a call, and writes files. */
+
+#include <sys/stat.h>
+
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
+   */
+typedef struct dlpi_lane {
+    char name[32];
+    int group;
+    const dlp_trace_event *events;
+    int n;
+} dlpi_lane;
+
+enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
+
+/* What events are called in a trace and in a picture, and their colour there. */
+static const struct {
+    const char *name, *words;
+    char colour;
+} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", 0},
+                                        {"work", "work", 'w'},
+                                        {"wait", "waiting", 'q'},
+                                        {"step", "step", 'w'},
+                                        {"epoch", "between epochs", 'e'},
+                                        {"starved", "starved", 's'},
+                                        {"blocked", "blocked", 'b'}};
+
+typedef struct dlpi_sample {
+    uint64_t at_ns;
+    double value;
+} dlpi_sample;
+
+/* What pictures show of a counter. */
+typedef struct dlpi_curve {
+    char name[32], unit[12];
+    double most; /* 0: the largest value shown */
+    dlpi_sample *samples;
+    uint64_t n;
+} dlpi_curve;
+
+/* What a trace or a picture is made of. */
+typedef struct dlpi_picture {
+    const dlpi_lane *lanes;
+    int n_lanes;
+    const dlpi_curve *curves;
+    int n_curves;
+    const dlp_stats *stats;         /* NULL: not known */
+    const dlp_trace_window *window; /* NULL: the newest stretch */
+    const dlp_plan *plan;           /* of the picture of a plan, which has nothing else */
+} dlpi_picture;
 
 /* ---- a file that is whole or not there ---- */
 
@@ -37817,37 +37824,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-/* ---- of what is seen ---- */
-
-/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
-   its ring. Both are to be freed, also after an error. */
-DLPI_COLD
-static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
-    const size_t n = (size_t)s->n_workers + 1;
-    const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
-    *lanes = calloc(n, sizeof **lanes);
-    *events = malloc((n * room + 1) * sizeof **events);
-    if (*lanes == NULL || *events == NULL) return DLP_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        dlpi_lane *lane = &(*lanes)[i];
-        lane->group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
-        lane->events = *events + i * room;
-        lane->n = dlpi_trace_lane(s, i, *events + i * room, (int)room, lane->name);
-    }
-    return DLP_OK;
-}
-
-/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
-   is not their place. */
-DLPI_COLD
-static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
-    for (int i = 1; i < n; i++) {
-        dlpi_lane lane = lanes[i];
-        int at = i;
-        for (; at > 0 && lanes[at - 1].group > lane.group; at--) { lanes[at] = lanes[at - 1]; }
-        lanes[at] = lane;
-    }
-}
+/* ---- explain of what is seen ---- */
 
 /* What workers wait for, in their own words. */
 DLPI_COLD
@@ -37871,28 +37848,6 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
     t->len += (size_t)n;
     dlpi_explain_waits(t, s);
     return DLP_OK;
-}
-
-/* Write a trace or a timeline. with: its curves and its window. */
-DLPI_COLD
-static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
-                              const char *path) {
-    dlpi_picture p = *with;
-    dlp_stats stats;
-    dlpi_lane *lanes;
-    dlp_trace_event *events;
-    int rc = dlpi_lanes_take(s, &lanes, &events);
-    if (rc == DLP_OK) {
-        dlpi_stats(s, &stats);
-        p.n_lanes = (int)s->n_workers + 1;
-        if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
-        p.lanes = lanes;
-        p.stats = &stats;
-        rc = dlpi_picture_write(&p, pen, path);
-    }
-    free(events);
-    free(lanes);
-    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -38092,6 +38047,60 @@ static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
     for (int i = 0; i < b.n; i++) dlpi_box_draw(o, &b, i);
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
+}
+
+/* ---- pictures of what is seen ---- */
+
+/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
+   its ring. Both are to be freed, also after an error. */
+DLPI_COLD
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
+    const size_t n = (size_t)s->n_workers + 1;
+    const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
+    *lanes = calloc(n, sizeof **lanes);
+    *events = malloc((n * room + 1) * sizeof **events);
+    if (*lanes == NULL || *events == NULL) return DLP_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_lane *lane = &(*lanes)[i];
+        lane->group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        lane->events = *events + i * room;
+        lane->n = dlpi_trace_lane(s, i, *events + i * room, (int)room, lane->name);
+    }
+    return DLP_OK;
+}
+
+/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
+   is not their place. */
+DLPI_COLD
+static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
+    for (int i = 1; i < n; i++) {
+        dlpi_lane lane = lanes[i];
+        int at = i;
+        for (; at > 0 && lanes[at - 1].group > lane.group; at--) { lanes[at] = lanes[at - 1]; }
+        lanes[at] = lane;
+    }
+}
+
+/* Write a trace or a timeline. with: its curves and its window. */
+DLPI_COLD
+static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
+                              const char *path) {
+    dlpi_picture p = *with;
+    dlp_stats stats;
+    dlpi_lane *lanes;
+    dlp_trace_event *events;
+    int rc = dlpi_lanes_take(s, &lanes, &events);
+    if (rc == DLP_OK) {
+        dlpi_stats(s, &stats);
+        p.n_lanes = (int)s->n_workers + 1;
+        if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
+        p.lanes = lanes;
+        p.stats = &stats;
+        rc = dlpi_picture_write(&p, pen, path);
+    }
+    free(events);
+    free(lanes);
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -39326,7 +39335,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
 
-/* ---- fetch, push, map: what writes the fields of items ---- */
+/* ---- fetch, map: what writes the fields of items ---- */
 
 DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
@@ -39491,31 +39500,6 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
     return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
 }
 
-DLPI_COLD
-static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    const int32_t asked = node->queue.full;
-    dlp_fetch_desc f;
-    int32_t full;
-    int rc;
-    if (node->push.source == NULL)
-        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    full = dlpi_push_full(node->push.source);
-    if (asked != 0 && asked != full)
-        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
-    t->makes = dlpi_table_makes(t);
-    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
-    if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
-    t->p->node = node->name;
-    f = dlp_push_source(node->push.source)->fetch;
-    f.workers = node->workers;
-    rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
-    if (rc != DLP_OK) return rc;
-    t->fetched = true;
-    return dlpi_add_fetch(t->p, &f);
-}
-
 /* ---- map ---- */
 
 DLPI_COLD
@@ -39559,6 +39543,33 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     st = &t->p->stages[rc];
     dlpi_seeing_take(st, st->self, &seen);
     return dlpi_keep_fields(t->p, st, m->fields, m->n_fields);
+}
+
+/* ---- push: what producers give ---- */
+
+DLPI_COLD
+static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = node->queue.full;
+    dlp_fetch_desc f;
+    int32_t full;
+    int rc;
+    if (node->push.source == NULL)
+        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
+    full = dlpi_push_full(node->push.source);
+    if (asked != 0 && asked != full)
+        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+    t->makes = dlpi_table_makes(t);
+    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
+    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
+    if (rc < 0) return rc;
+    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
+    t->p->node = node->name;
+    f = dlp_push_source(node->push.source)->fetch;
+    f.workers = node->workers;
+    rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
+    if (rc != DLP_OK) return rc;
+    t->fetched = true;
+    return dlpi_add_fetch(t->p, &f);
 }
 
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
@@ -41152,11 +41163,12 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
+#define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS, NULL},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL},
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
@@ -41968,44 +41980,6 @@ static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value)
     dlpi_bump(&r->noted, 1);
 }
 
-/* Copy a counter's ring, oldest first. out->samples: to be freed. */
-static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
-    const uint64_t room = dlpi_counter_room(p);
-    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
-    uint64_t lost, now;
-    memcpy(out->name, c->name, sizeof out->name);
-    memcpy(out->unit, c->unit, sizeof out->unit);
-    out->most = c->most;
-    out->n = 0;
-    out->samples = malloc((room + 1) * sizeof *out->samples);
-    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
-    for (uint64_t i = first; i < end; i++) {
-        dlpi_sample *s = &out->samples[i - first];
-        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
-        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
-        memcpy(&s->value, &bits, sizeof bits);
-    }
-    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
-    lost = now > room + first ? now - room - first : 0;
-    lost = lost < end - first ? lost : end - first;
-    out->n = end - first - lost;
-    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
-    return DLP_OK;
-}
-
-static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
-}
-
-/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
-static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
-    int rc = DLP_OK;
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
-        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
-    }
-    return rc;
-}
-
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
@@ -42081,6 +42055,49 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
     int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
     if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
     return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
+}
+
+/* ---- pictures of a pipe ---- */
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+DLPI_COLD
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+DLPI_COLD
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+DLPI_COLD
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
 }
 
 /* Write a picture, or a trace, with the counters. right: the call's arguments are. */

@@ -232,7 +232,7 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 /* What the calls of >>stats tell of a pipe, of the moment of the last refresh: with the same
    parameters and results, but no DLP_ERR_STATE and no DLP_ERR_FORKED. Stages' own words for what
    they wait for ("Waits: ") are known in the owner alone. - any thread, but not while refresh runs;
-   none waits; those that write allocate, and draw no curves of the user's counters. */
+   none waits. */
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
@@ -240,10 +240,6 @@ DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
 DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
                              char *name);
-DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
-DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
-DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                                    const dlp_trace_window *window);
 
 /* Return the number of batches in an epoch; -1: not known, or m is NULL; DLP_FOREVER: it has no
    end. Not while refresh runs. */
@@ -258,6 +254,14 @@ DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);
 
 /* Free the copy. m: NULL is nothing. */
 DLPDEF void dlp_monitor_close(dlp_monitor *m);
+
+/* Pictures of a monitored pipe, of the moment of the last refresh: as dlp_pipe_write_trace and the
+   calls beside it, with the same parameters and results, and no curves of the user's counters. Any
+   thread, but not while refresh runs. They allocate for the length of the call. */
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
+DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                                    const dlp_trace_window *window);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
@@ -2892,24 +2896,6 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
 }
 
 DLPI_COLD
-DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    if (m == NULL || path == NULL) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path);
-}
-
-DLPI_COLD
-DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                                    const dlp_trace_window *window) {
-    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
-}
-
-DLPI_COLD
-DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return dlp_monitor_write_window(m, path, NULL);
-}
-
-DLPI_COLD
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
     return m == NULL ? -1 : (int64_t)m->per_epoch; /* UINT64_MAX: not known */
 }
@@ -3012,6 +2998,26 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
     if (p->err.code != 0) return p->err.code;
     if (p->share == NULL || !p->share->serve_only) return DLP_ERR_STATE;
     return dlpi_serve(p, timeout_ms);
+}
+
+/* ---- pictures of a monitored pipe ---- */
+
+DLPI_COLD
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
+    if (m == NULL || path == NULL) return DLP_ERR_ARG;
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path);
+}
+
+DLPI_COLD
+DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                                    const dlp_trace_window *window) {
+    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
+}
+
+DLPI_COLD
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
+    return dlp_monitor_write_window(m, path, NULL);
 }
 
 #endif /* DLPIPE_IMPLEMENTATION */

@@ -1,4 +1,4 @@
-/* needs: split */
+/* needs: arrays split */
 #pragma once
 #include "api/arrays.h"
 #include "api/chunks.h"

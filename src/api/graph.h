@@ -169,7 +169,7 @@ typedef struct dlp_node_list {
 } dlp_node_list;
 
 typedef struct dlp_node_push {
-    dlp_push *source; /* required; of dlp_push_open; borrowed until close */
+    struct dlp_push *source; /* required; of dlp_push_open; borrowed until close */
 } dlp_node_push;
 
 /* Write the fields of an item. */

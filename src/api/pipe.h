@@ -141,15 +141,6 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
-/* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
-   stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
-   arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
-   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
-   path: as of dlp_pipe_write_timeline.
-   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
-   Any thread. Allocates for the length of the call, and writes a file. */
-DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
-
 /* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
    tells the rest: slots, and the links with their writers, readers and records.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,

@@ -1,3 +1,4 @@
+/* needs: parts */
 #pragma once
 #include "api/stages.h"
 #include "api/queues.h"

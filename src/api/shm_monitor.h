@@ -38,7 +38,7 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 /* What the calls of >>stats tell of a pipe, of the moment of the last refresh: with the same
    parameters and results, but no DLP_ERR_STATE and no DLP_ERR_FORKED. Stages' own words for what
    they wait for ("Waits: ") are known in the owner alone. - any thread, but not while refresh runs;
-   none waits; those that write allocate, and draw no curves of the user's counters. */
+   none waits. */
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
@@ -46,10 +46,6 @@ DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
 DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
                              char *name);
-DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
-DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
-DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                                    const dlp_trace_window *window);
 
 /* Return the number of batches in an epoch; -1: not known, or m is NULL; DLP_FOREVER: it has no
    end. Not while refresh runs. */

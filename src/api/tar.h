@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: files lines parts */
 #pragma once
 #include "api/expand.h"
 #include "api/item_index.h"

@@ -104,8 +104,8 @@
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
    >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside
-   >>impl-public
+   >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture
+   >>impl-beside >>impl-public
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)

@@ -2,7 +2,6 @@
 /* tests: system/report/pictures, system/examples/dlpipe_top */
 #include "pipe/pipe.h"
 #include "queue/credit.h"
-#include "report/lanes.h"
 #include "build/region_map.h"
 /* ---- the user's own figures: rings that the consumer alone writes ----
    W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
@@ -28,44 +27,6 @@ static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value)
     DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
     DLPI_STORE_RLX(&r->at_ns, at_ns);
     dlpi_bump(&r->noted, 1);
-}
-
-/* Copy a counter's ring, oldest first. out->samples: to be freed. */
-static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
-    const uint64_t room = dlpi_counter_room(p);
-    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
-    uint64_t lost, now;
-    memcpy(out->name, c->name, sizeof out->name);
-    memcpy(out->unit, c->unit, sizeof out->unit);
-    out->most = c->most;
-    out->n = 0;
-    out->samples = malloc((room + 1) * sizeof *out->samples);
-    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
-    for (uint64_t i = first; i < end; i++) {
-        dlpi_sample *s = &out->samples[i - first];
-        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
-        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
-        memcpy(&s->value, &bits, sizeof bits);
-    }
-    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
-    lost = now > room + first ? now - room - first : 0;
-    lost = lost < end - first ? lost : end - first;
-    out->n = end - first - lost;
-    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
-    return DLP_OK;
-}
-
-static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
-}
-
-/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
-static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
-    int rc = DLP_OK;
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
-        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
-    }
-    return rc;
 }
 
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {

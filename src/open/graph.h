@@ -4,6 +4,7 @@
 #include "open/node_makers.h"   /* needs: parts */
 #include "open/node_branches.h" /* needs: parts */
 #include "open/node_fetch.h"
+#include "open/node_push.h" /* needs: parts */
 #include "open/node_out.h"
 #include "open/open.h"
 #include "open/pipe.h"
@@ -72,11 +73,12 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
+#define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS, NULL},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL}, /* needs: parts */
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},

@@ -1,8 +1,7 @@
 #pragma once
 /* tests: system/core/tables */
 #include "open/node_list.h"
-#include "source/push.h"
-/* ---- fetch, push, map: what writes the fields of items ---- */
+/* ---- fetch, map: what writes the fields of items ---- */
 
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
@@ -156,30 +155,6 @@ static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
 
 static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
     return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
-}
-
-static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    const int32_t asked = node->queue.full;
-    dlp_fetch_desc f;
-    int32_t full;
-    int rc;
-    if (node->push.source == NULL)
-        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    full = dlpi_push_full(node->push.source);
-    if (asked != 0 && asked != full)
-        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
-    t->makes = dlpi_table_makes(t);
-    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
-    if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
-    t->p->node = node->name;
-    f = dlp_push_source(node->push.source)->fetch;
-    f.workers = node->workers;
-    rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
-    if (rc != DLP_OK) return rc;
-    t->fetched = true;
-    return dlpi_add_fetch(t->p, &f);
 }
 
 /* ---- map ---- */

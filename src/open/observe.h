@@ -2,7 +2,6 @@
 /* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"
 #include "observe/seen.h"
-#include "report/plan_picture.h"
 #include "report/write.h"
 #include "open/count.h"
 /* ---- looking at a pipe ---- */
@@ -61,37 +60,4 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
     int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
     if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
     return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
-}
-
-/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
-static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window, dlpi_pen *pen) {
-    dlpi_curve curves[DLP_MAX_COUNTERS];
-    dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
-    dlpi_seen s;
-    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
-    if (rc != DLP_OK) return rc;
-    memset(curves, 0, sizeof curves);
-    with.n_curves = (int)p->d.n_counters;
-    rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
-    dlpi_curves_free(curves, p->d.n_counters);
-    return rc;
-}
-
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
-}
-
-DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
-}
-
-DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    return dlp_pipe_write_window(p, path, NULL);
-}
-
-DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
-    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
-    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
 }

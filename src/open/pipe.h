@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_basic, system/core/pipe_badinput, system/core/any_thread */
-#include "report/lanes.h"
+#include "report/text.h"
 #include "report/stats.h"
 #include "device/dlpack.h"
 #include "open/ranks.h"

@@ -1,3 +1,4 @@
+/* needs: pictures */
 #pragma once
 /* tests: system/report/plan_picture */
 #include "api/kinds.h"

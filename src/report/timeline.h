@@ -1,6 +1,7 @@
+/* needs: pictures */
 #pragma once
 /* tests: system/report/pictures */
-#include "report/lanes.h"
+#include "report/text.h"
 #include "report/file.h"
 /* ---- the timeline: one SVG ---- */
 

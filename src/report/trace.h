@@ -1,6 +1,7 @@
+/* needs: pictures */
 #pragma once
 /* tests: system/report/pictures */
-#include "report/lanes.h"
+#include "report/text.h"
 #include "report/file.h"
 /* ---- Chrome trace-event JSON:
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */

@@ -2,7 +2,7 @@
 /* tests: system/report/texts, system/report/pictures */
 #include "api/stats.h"
 #include "build/kinds.h"
-#include "report/lanes.h"
+#include "report/text.h"
 #include "stages/fetch.h"
 /* ---- words: how stages and their fields are called ---- */
 

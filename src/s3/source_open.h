@@ -19,7 +19,7 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
         return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
-    if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)
+    if (d->fields && (d->direct || !d->decode) && dlpi_field_item_bytes(d->fields) == 0)
         return "fields[0]: a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
@@ -41,7 +41,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     s->d.direct = s->d.direct || s->d.decode == NULL;
     if (s->d.direct) {
         s->ragged = field->ragged != 0;
-        s->capacity = dlpi_files_field_bytes(field);
+        s->capacity = dlpi_field_item_bytes(field);
         s->unit = s->ragged ? s->capacity / (uint64_t)field->shape[0] : s->capacity;
         return NULL;
     }

@@ -120,21 +120,6 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
     return dlpi_trace_lane(&m->seen, (uint32_t)lane, out, max, name);
 }
 
-DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    if (m == NULL || path == NULL) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path);
-}
-
-DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                                    const dlp_trace_window *window) {
-    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
-}
-
-DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return dlp_monitor_write_window(m, path, NULL);
-}
-
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
     return m == NULL ? -1 : (int64_t)m->per_epoch; /* UINT64_MAX: not known */
 }

@@ -1,4 +1,4 @@
-/* needs: split */
+/* needs: arrays split */
 #pragma once
 /* tests: system/shm/shm_array_chunks */
 #include "api/array_chunks.h"

@@ -1,3 +1,4 @@
+/* needs: arrays */
 #pragma once
 /* tests: system/source/arrays */
 #include "api/arrays.h"

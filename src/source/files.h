@@ -1,3 +1,4 @@
+/* needs: files */
 #pragma once
 /* tests: system/source/files */
 #include "api/files.h"
@@ -754,13 +755,6 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
-    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
-    n = dlpi_shape_count(f->shape, f->ndim);
-    return n > DLPI_CELL_MAX ? 0 : n * each;
-}
-
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
@@ -776,7 +770,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
                "1 to 2^40 with a decode: the most bytes that an item's file has";
     if (direct && d->max_bytes != 0)
         return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
-    if (direct && dlpi_files_field_bytes(d->fields) == 0)
+    if (direct && dlpi_field_item_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
@@ -844,7 +838,7 @@ DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc
     f->capacity = f->d.max_bytes;
     if (f->d.direct) {
         f->ragged = desc->fields[0].ragged != 0;
-        f->capacity = dlpi_files_field_bytes(desc->fields);
+        f->capacity = dlpi_field_item_bytes(desc->fields);
         f->unit = f->ragged ? f->capacity / (uint64_t)desc->fields[0].shape[0] : f->capacity;
     }
     dlpi_files_choose(f);

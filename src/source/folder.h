@@ -1,3 +1,4 @@
+/* needs: files */
 #pragma once
 /* tests: system/source/folder */
 #include "api/folder.h"

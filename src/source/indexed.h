@@ -1,3 +1,4 @@
+/* needs: files lines */
 #pragma once
 /* tests: system/source/lines, system/source/tar */
 #include "api/files.h"

@@ -1,3 +1,4 @@
+/* needs: files lines */
 #pragma once
 /* tests: system/source/lines */
 #include "api/lines.h"

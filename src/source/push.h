@@ -1,3 +1,4 @@
+/* needs: parts */
 #pragma once
 /* tests: system/source/push, system/source/push_life, system/shm/shm_push, model/model_links */
 #include "api/graph.h"

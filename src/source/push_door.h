@@ -1,3 +1,4 @@
+/* needs: parts */
 #pragma once
 /* tests: system/source/push, system/source/push_life */
 #include "source/new_file.h"

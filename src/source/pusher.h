@@ -1,3 +1,4 @@
+/* needs: parts */
 #pragma once
 /* tests: system/source/push, system/source/push_life, system/source/push_waits */
 #include "queue/credit.h"

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: files lines parts */
 #pragma once
 /* tests: system/source/tar */
 #include "source/indexed.h"

@@ -1,3 +1,4 @@
+/* needs: tokens */
 #pragma once
 /* tests: system/source/tokens */
 #include "api/tokens.h"

@@ -15,6 +15,14 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     return n;
 }
 
+/* Bytes of a field in an item; 0: there is no such field. */
+static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
+    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
+    n = dlpi_shape_count(f->shape, f->ndim);
+    return n > DLPI_CELL_MAX ? 0 : n * each;
+}
+
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)

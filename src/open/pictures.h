@@ -1,0 +1,77 @@
+/* needs: pictures */
+#pragma once
+/* tests: system/report/pictures, system/core/any_thread */
+#include "report/pictures.h"
+#include "open/observe.h"
+/* ---- pictures of a pipe ---- */
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
+}
+
+/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
+                              const dlp_trace_window *window, dlpi_pen *pen) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
+    dlpi_seen s;
+    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
+    if (rc != DLP_OK) return rc;
+    memset(curves, 0, sizeof curves);
+    with.n_curves = (int)p->d.n_counters;
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
+}
+
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
+    return dlp_pipe_write_window(p, path, NULL);
+}
+
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
+    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
+    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
+}

@@ -1,0 +1,58 @@
+/* needs: pictures */
+#pragma once
+/* tests: system/report/pictures, system/shm/monitor */
+#include "api/pictures.h"
+#include "report/plan_picture.h"
+#include "report/stats.h"
+#include "report/timeline.h"
+#include "report/trace.h"
+/* ---- pictures of what is seen ---- */
+
+/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
+   its ring. Both are to be freed, also after an error. */
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
+    const size_t n = (size_t)s->n_workers + 1;
+    const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
+    *lanes = calloc(n, sizeof **lanes);
+    *events = malloc((n * room + 1) * sizeof **events);
+    if (*lanes == NULL || *events == NULL) return DLP_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_lane *lane = &(*lanes)[i];
+        lane->group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        lane->events = *events + i * room;
+        lane->n = dlpi_trace_lane(s, i, *events + i * room, (int)room, lane->name);
+    }
+    return DLP_OK;
+}
+
+/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
+   is not their place. */
+static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
+    for (int i = 1; i < n; i++) {
+        dlpi_lane lane = lanes[i];
+        int at = i;
+        for (; at > 0 && lanes[at - 1].group > lane.group; at--) { lanes[at] = lanes[at - 1]; }
+        lanes[at] = lane;
+    }
+}
+
+/* Write a trace or a timeline. with: its curves and its window. */
+static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
+                              const char *path) {
+    dlpi_picture p = *with;
+    dlp_stats stats;
+    dlpi_lane *lanes;
+    dlp_trace_event *events;
+    int rc = dlpi_lanes_take(s, &lanes, &events);
+    if (rc == DLP_OK) {
+        dlpi_stats(s, &stats);
+        p.n_lanes = (int)s->n_workers + 1;
+        if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
+        p.lanes = lanes;
+        p.stats = &stats;
+        rc = dlpi_picture_write(&p, pen, path);
+    }
+    free(events);
+    free(lanes);
+    return rc;
+}
