@@ -1196,7 +1196,7 @@ static int step(size_t w, const place *at, const field_row *row, const char *wha
     const int wanted = row->rule < SOMEWHERE && !granted;
     int is = judge(w, at, row), seen, ignored;
     /* On a busy machine next may look for a callback past its deadline when that has returned. */
-    for (int tries = 0; tries < 5 && is == IGNORED && wanted; tries++) is = judge(w, at, row);
+    for (int tries = 0; tries < 20 && is == IGNORED && wanted; tries++) is = judge(w, at, row);
     seen = is == CHANGED || is == REFUSED;
     ignored = is == IGNORED && wanted;
     CHECK(!ignored && is != MISNAMED && !(seen && granted));
