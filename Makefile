@@ -76,6 +76,7 @@ help:
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
 	@echo 'make headers        make dlpipe.h and the headers beside it out of src/'
+	@echo '                    WITH="loader tokens": with these parts alone, in build/with'
 	@echo 'make without KIND=x the headers without it ("x y": two), in build/without; ALL=1: tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
@@ -100,14 +101,18 @@ help:
 # ---- the products, out of src/ -------------------------------------------------------------------
 
 headers:
+ifdef WITH
+	@sh tests/tools/without.sh "$(WITH)" with
+else
 	@for p in $(PRODUCTS); do \
 	    awk -f src/join.awk src/$$p.h.in >$$p.h.new && mv $$p.h.new $$p.h || exit; \
 	done
+endif
 
 check-headers:
 	@sh tests/tools/check_headers.sh
 
-# Kinds are those of the tags in src/api/kinds.h. ALL=1: and all tests that need no such stage.
+# KIND is a part, of the tags in src/. ALL=1: and all tests that need no such part.
 without:
 	@sh tests/tools/without.sh "$(or $(KIND),list)" \
 	    $(if $(findstring command,$(origin ALL)),all,headers)

@@ -44,7 +44,8 @@ grep -q '^1 unavailable' $dir/said || { echo 'unavailable tests are not told'; w
 no_cc='e echo no cc; exit 77\n'
 # The lines count, and skips of one reason are folded into one line.
 expect 0 '2 passed, 0 failed, 3 skipped' \
-    "a true\nb echo no spin; exit 77\n--\nc echo skipped: no spin; exit 77\nd true\n$no_cc" TEST_JOBS=1
+    "a true\nb echo no spin; exit 77\n--\nc echo skipped: no spin; exit 77\nd true\n$no_cc" \
+    TEST_JOBS=1
 [ "$(grep -c '^ok    \[[14]/5\] ' $dir/said)" -eq 2 ] || { echo 'lines do not count'; wrong=1; }
 [ "$(grep -c 'no spin\|no cc' $dir/said)" -eq 1 ] &&
     grep -q 'no spin (b c); no cc (e)$' $dir/said ||
