@@ -2142,6 +2142,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
+   "copy into rows" is the stage that copies what makers have made; its name stands below.
    The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
    path: as of dlp_pipe_write_timeline.
    Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
@@ -6748,19 +6749,24 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
 /* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
+/* Refuse a number of a desc. field: behind the name of its desc and a dot. */
+static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
+    return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
+                            got, words);
+}
+
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
         return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
-                                d->n_subset);
+        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return DLPI_ORDER_FAULT(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
-                                    d->subset[i], n_items);
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", but n_items is %" PRIu64,
+                                    i, d->subset[i], n_items);
     return DLP_OK;
 }
 
@@ -6774,7 +6780,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
                                 "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "weights is NULL: give them for order %s",
                                 ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
@@ -6804,19 +6810,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     uint64_t draws = d->samples_per_epoch;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
-                                n_items);
+        return dlpi_order_bad(err, "dataset.n_items", (int64_t)n_items, "1..2^48");
     if ((ops = dlpi_order_of(d->order)) == NULL)
-        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
-                                (int)d->order);
+        return dlpi_order_bad(err, "sampler.order", d->order, "one of DLP_ORDER_*");
     if (d->threaded < 0 || d->threaded > 1)
-        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
-                                (int)d->threaded);
+        return dlpi_order_bad(err, "sampler.threaded", d->threaded, "0 or 1");
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
+        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "at most 2^48");
     if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
@@ -6832,7 +6834,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
                                 ops->name, dlpi_order_has_lists(&d->batches));
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                "replacement needs order DLP_ORDER_FUNCTION, order is %s",
                                 ops->name);
     return DLP_OK;
 }
@@ -8048,8 +8050,7 @@ static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
-    if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (d->n < 1 || d->n > DLPI_MIX_DATASETS) return dlpi_order_bad(err, "mix.n", d->n, "1..1024");
     if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
@@ -8060,15 +8061,12 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
-                                (int)d->shuffle);
+        return dlpi_order_bad(err, "mix.shuffle", d->shuffle, "0 or 1");
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
-                                (int)DLP_MIX_LARGEST);
+        return dlpi_order_bad(err, "mix.until", d->until, "DLP_MIX_ALL .. DLP_MIX_LARGEST");
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
-                                d->samples_per_epoch);
+        return dlpi_order_bad(err, "mix.samples_per_epoch", (int64_t)d->samples_per_epoch,
+                              "at most 2^48");
     return DLP_OK;
 }
 
@@ -8077,14 +8075,16 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0)
+        return DLPI_ORDER_FAULT(err, "mix.weights",
+                                "all %" PRIu32 " weights are 0; set one of them", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
             return DLPI_ORDER_FAULT(err, "mix.weights",
-                                    "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
-                                    "the greatest common divisor %" PRIu64 ", above 2^20: round "
-                                    "the weights",
+                                    "weights[%" PRIu32 "] is %" PRIu64 ", so the sum, divided by "
+                                    "the greatest common divisor %" PRIu64 ", is above 2^20; "
+                                    "round the weights",
                                     i, d->weights[i], g);
         sum += w;
     }
@@ -8156,8 +8156,7 @@ DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_e
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
         return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
-                                "an epoch would have more than 2^48 "
-                                "samples: say how many");
+                                "an epoch has more than 2^48 samples; set samples_per_epoch");
     }
     dlpi_mix_schedule(m);
     *out = m;
@@ -8276,8 +8275,8 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
 
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
-             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
-             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
+             "at most %" PRIu64 " (divisible_by %" PRIu32 ")",
              index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
     return -1;
 }
@@ -8381,7 +8380,7 @@ static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, ui
     uint32_t turn, from, n;
     if (max < b->d.batch_size) {
         snprintf(b->why, sizeof b->why,
-                 "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "the pipe's batch_size is %" PRIu64 ", must be at least that of the buckets, "
                  "%" PRIu32,
                  max, b->d.batch_size);
         return -1;
@@ -8418,7 +8417,7 @@ static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
             return 0;
         }
     }
-    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    snprintf(b->why, sizeof b->why, "the state was saved with other buckets");
     return -1;
 }
 
@@ -8429,43 +8428,34 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
-                                d->n_items);
+        return dlpi_order_bad(err, "buckets.n_items", (int64_t)d->n_items, "1..2^48");
     if ((d->lengths != NULL) == (d->length != NULL))
-        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give either lengths or length");
     if (d->lengths != NULL && d->lengths_id != 0)
-        return DLPI_ORDER_FAULT(err, "buckets.lengths_id",
-                                "lengths_id is %" PRIu64 ", must be 0 with lengths, which are "
-                                "hashed",
-                                d->lengths_id);
+        return dlpi_order_bad(err, "buckets.lengths_id", (int64_t)d->lengths_id, "0 with lengths");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
-                                d->window);
+        return dlpi_order_bad(err, "buckets.window", d->window, "0..2^24");
     if (d->max_tokens != 0 && d->max_tokens < by)
         return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
-                                (int)d->shuffle);
+        return dlpi_order_bad(err, "buckets.shuffle", d->shuffle, "0 or 1");
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return DLPI_ORDER_FAULT(err, "buckets.last",
-                                "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
-                                (int)d->last);
+        return dlpi_order_bad(err, "buckets.last", d->last, "DLP_LAST_PARTIAL or DLP_LAST_DROP");
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
     if (d->order && d->seed != 0)
-        return DLPI_ORDER_FAULT(err, "buckets.seed",
-                                "seed is %" PRIu64 ", must be 0 with order, whose seed is taken",
-                                d->seed);
+        return dlpi_order_bad(err, "buckets.seed", (int64_t)d->seed,
+                              "0 with order; set order's seed");
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -10433,7 +10423,7 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
     dlpi_copy_text(own, sizeof own, e->message);
     snprintf(e->message, sizeof e->message,
-             "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
+             "%s; the first left out or replaced was item %" PRIu64 ": %.80s", own,
              ctl->first_skip.index, ctl->first_skip.message);
 }
 
@@ -10794,7 +10784,7 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     if (f->ndim > 0) return DLP_OK;
     if (f->ragged)
         return dlpi_bad_field(p, stage, i, f->name, "ragged",
-                              "ragged is 1, must be 0, or 1 with ndim of at least 1");
+                              "ragged is 1 and ndim is 0; set ndim to 1 or more, or ragged to 0");
     if (f->shape[0] > 1)
         return dlpi_bad_field(p, stage, i, f->name, "shape",
                               "ndim is 0, which is one element, but shape[0] is %" PRId64
@@ -10814,16 +10804,16 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
                                   "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
         if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
             return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "with shape[%d], which is %" PRId64
-                                  ", an item has more than 2^46 elements",
+                                  "shape[%d] is %" PRId64 ", so an item has more than 2^46 "
+                                  "elements; lower the shape",
                                   k, f->shape[k]);
         n *= (uint64_t)f->shape[k];
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
         return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "%" PRIu64 " items of %" PRIu64
-                              " bytes are more than 2^46 in a batch",
+                              "%" PRIu64 " items of %" PRIu64 " bytes are more than 2^46 bytes; "
+                              "lower batch_size or the shape",
                               rows, d->row_bytes);
     d->capacity = d->row_bytes * rows;
     return DLP_OK;
@@ -10859,7 +10849,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
                 return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
-                                      "name is that of fields[%" PRIu32 "] already", j);
+                                      "name is that of fields[%" PRIu32 "], too; rename one", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
         at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);
@@ -11322,7 +11312,7 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     if (!p->open_end) return DLP_OK;
     if (st->dataset->n_items != 0)
         return dlpi_bad(p, st->name, "dataset.n_items",
-                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        "0 with open_end: a source that counts its items has an end",
                         (int64_t)st->dataset->n_items);
     st->dataset->n_items = DLPI_MAX_ITEMS;
     return DLP_OK;
@@ -11405,8 +11395,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
     dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; its words were lost to those of an "
-                   "item after the stream's end");
+                   "the item failed; the words of its error were overwritten");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -11450,8 +11439,7 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
         p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
-        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
-        "of items",
+        "open_end is 1%s, must be 0 with stage \"%s\", which needs the number of items",
         read ? " (items are pushed)" : "", st->name);
 }
 
@@ -11464,17 +11452,17 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
                 dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
-                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
-                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with open_end"
+                    : "DLP_ORDER_SEQUENTIAL with open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with dataset.open_end, whose end comes in order");
+                "0 with open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with dataset.open_end: a rank without rows sees no end");
+                "world_size or more with open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
-                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with open_end"
+                    : "DLP_LAST_PARTIAL with open_end and several ranks");
     return p->err.code;
 }
 
@@ -11487,13 +11475,13 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
+                            "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "leave it out with dataset.open_end, whose end the consumer alone sees");
+    return dlpi_refuse(
+        p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+        "%s is given, must be left out with open_end: only the consumer sees the end",
+        p->sharing->words);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -13410,8 +13398,8 @@ static int dlpi_collate_fields(const dlp_collate *c) {
         alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
     return alike ? 0
                  : dlp_fail(c->call, 0,
-                            "a built-in collate needs out_fields to be NULL, or "
-                            "the dataset's");
+                            "out_fields must be NULL, or fields as of the items, with a collate "
+                            "of the library");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -13427,8 +13415,8 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
                                                                         : 1;
         if (unit * wide * c->count > out->capacity)
             return dlp_fail(c->call, 0,
-                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
-                            " of item %" PRIu64 " are more than max_per_batch",
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
+                            "%" PRIu64 " are above max_per_batch; raise it",
                             in->field->name, c->count, wide, c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
@@ -13448,8 +13436,8 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
         uint64_t n = in->lengths[r];
         if ((at + n) * unit > out->capacity)
             return dlp_fail(c->call, 0,
-                            "field \"%s\" has more rows in this batch than max_per_batch; "
-                            "item %" PRIu64 " is the first past it",
+                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
+                            "rows; raise it",
                             in->field->name, c->index[r]);
         memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
                (size_t)(n * unit));
@@ -14104,10 +14092,10 @@ DLPI_COLD
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "",
-                   "a callback failed, and its process was killed (%s) "
-                   "while it wrote down how",
-                   dlpi_signal_text(why->signal));
+    dlpi_error_set(
+        &e, DLP_ERR_CALLBACK, "",
+        "a callback failed, and its process was killed (%s) before it had written the error",
+        dlpi_signal_text(why->signal));
     dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
     e.worker = w->id;
     for (uint32_t s = 0; s < p->n_slots; s++) {
@@ -14187,11 +14175,11 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
+                "0..workers_max, and 0 without workers_max");
     if (!st->tuned) return p->err.code;
     if (w->workers_min == 0) w->workers_min = 1;
     dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
     dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
                 "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
@@ -14517,7 +14505,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
         s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "this is no state of this version, or it is damaged");
+                              "the state is damaged, or another version of dlpipe saved it; take "
+                              "another one");
     if (s->n_items != mine.n_items)
         return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
     if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
@@ -14535,8 +14524,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
-                              wrong);
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged: no pipe saves such a %s", wrong);
     return DLP_OK;
 }
 
@@ -15005,7 +14994,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "the stream has no item in an epoch, and epochs go on for ever");
+                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
@@ -16001,7 +15990,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
-            return dlpi_async_broken(w, broken, "gave back what was not out, at place", i);
+            return dlpi_async_broken(w, broken, "gave back an unknown item, place", i);
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);
@@ -16606,7 +16595,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
         dlpi_bad_graph(p, p->node ? p->node : name,
-                       "a pipe can have at most 16 stages; a list is two of them");
+                       "a pipe has at most 16 stages; leave nodes out (a list counts twice)");
         return NULL;
     }
     st = &p->stages[p->n_stages];
@@ -16792,8 +16781,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
-                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
-                           length);
+                           "row %" PRIu32 " has a name of %zu bytes; give a name of 1 to 31 bytes",
+                           i, length);
     for (uint32_t k = 0; k < i; k++)
         if (strcmp(t->nodes[k].name, node->name) == 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
@@ -16809,7 +16798,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
     if (from == NULL || node == t->joins) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
-                           i == 0 ? "be NULL: this row takes records from no node"
+                           i == 0 ? "be NULL: the first row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
@@ -16837,11 +16826,11 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     }
     if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set, and a %s node has none%s; set 0", verb->name,
+                           "workers is set, and this %s node has no workers%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity",
-                        "0: the queue after this node has none to choose", node->queue.capacity);
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
+                        node->queue.capacity);
     rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
                      (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
                      : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
@@ -16867,9 +16856,10 @@ static int dlpi_table_check(dlpi_table *t) {
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
         if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
             !(node->verb == DLP_LIST && i > 0 && node < t->joins))
-            return dlpi_node_bad(t, node,
-                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                                        : "begins a branch; only the first row of a table may");
+            return dlpi_node_bad(
+                t, node,
+                i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                       : "is a second list or push; only a zip or mix joins several lists");
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;
@@ -16951,14 +16941,14 @@ static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *coun
     const uint32_t n = p->datasets.n_fields;
     if (n + st->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
-                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
-                           "a row has 16 at most",
+                           "n_fields is %" PRIu32 ", and the nodes before have %" PRIu32 "; a row "
+                           "has at most 16 fields",
                            st->n_fields, n);
     for (uint32_t i = 0; i < st->n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
             if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
                 return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
-                                      "a dataset before it has a field of that name: rename one");
+                                      "a node above has a field of this name; rename one");
     dlpi_datasets_widen(p, st->fields, st->n_fields);
     return DLP_OK;
 }
@@ -16976,7 +16966,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
     if (rc != DLP_OK || f->dataset.fields != NULL || f->dataset.n_fields == 0) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+    return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
 /* How many items are under way at once. */
@@ -16988,8 +16978,9 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and many in flight");
+                pooled
+                    ? "under 2^31"
+                    : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and an in_flight above 1");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
                 "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
@@ -17033,13 +17024,13 @@ enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of 
 
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
-    const char *words = "0 or 1: what is read on has one worker";
+    const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
     dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
-                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+                "DLP_PLACE_THREADS: a thread, or next, reads pushed items");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
-                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
+                "DLP_FETCH_SEQUENTIAL: pushed items come one after the other");
+    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: pushed items come once");
     return p->err.code;
 }
 
@@ -17082,7 +17073,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS: nothing loads parts", order);
+                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
@@ -17100,8 +17091,8 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch != 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
+                       "last is DLP_LAST_DROP, and %" PRIu64 " samples of an epoch make no batch "
+                       "of %" PRIu64 "; lower batch_size",
                        n, p->global_batch);
 }
 
@@ -17667,8 +17658,8 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: this stage is not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: this stage is not tuned"},
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -17681,7 +17672,7 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
+                       "batch_size %" PRIu64 " must be a multiple of %s %" PRIu64, p->global_batch,
                        field, n);
 }
 
@@ -17854,7 +17845,8 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.window = cells->window;
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
+    dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
+                "0..2^16 (parts.queue_size)");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
@@ -18132,8 +18124,8 @@ static int dlpi_found_refuses(dlp_pipe *p) {
         dlpi_found_of(p)->arrivals == NULL) {
         if (other->prev != p->fetch->id)
             return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
-                               "stage \"%s\" keeps what stage \"%s\" makes; put it directly after "
-                               "that, before stages of rows",
+                               "cache \"%s\" must stand directly behind \"%s\", whose items it "
+                               "keeps; move its row up",
                                other->name, st->name);
         other = p->lender_stage;
     }
@@ -18161,15 +18153,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
-                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams, or gives shared_streams = 1",
+                           "streams %" PRIu64 " is no multiple of world_size %" PRIu32 "; change "
+                           "one of the two, or set shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
-                           "steps_per_epoch is 0 with world_size %" PRIu32
-                           ", and no rank knows how "
-                           "many items the others have: set it, or agree (an all-reduce), or "
-                           "uneven = 1",
+                           "steps_per_epoch is 0, and %" PRIu32 " ranks do not know the epoch's "
+                           "length; set it, or agree (an all-reduce), or uneven = 1",
                            p->world);
     q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
@@ -18251,7 +18241,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items, window): fewer streams, or more ranks",
+                           "; set fewer streams, or use more ranks",
                            q->cursors.n, fit);
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
@@ -18259,12 +18249,11 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
         q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: %s), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, p->source->input,
-                       q->cursors.n, need, because, q->d.queue_size);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (parts.queue_size) is %" PRIu32 "; a batch%s may need "
+                       "%" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       q->d.queue_size, q->plan.window ? " and its windows" : "", all,
+                       p->source->input, because);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -18441,10 +18430,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                        " of them were given: it is not the %s it was",
-                        p->source->input, dlpi_input_indices(cell)[k], items, used,
-                        p->source->input);
+                        "%s %" PRIu64 " has %" PRIu64 " items, and %" PRIu64 " of it were given "
+                        "when the state was saved; open the pipe with the same data",
+                        p->source->input, dlpi_input_indices(cell)[k], items, used);
         return false;
     }
     *known = (uint32_t)items;
@@ -18601,8 +18589,8 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has items of other inputs than the one "
-                        "that the state was saved in, of which %" PRIu64 " were given",
+                        "the window of stream %" PRIu64 " has changed since the state was saved "
+                        "(%" PRIu64 " of its items given); use the same data",
                         s, x->at.place);
         return;
     }
@@ -19090,13 +19078,13 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     if (mine == 0 && all == 0)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
     else if (all == DLPI_AGREE_FAILED)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "another rank's pipe has failed, and none can go on without its batches: "
-                       "its own error says why");
+        dlpi_error_set(
+            &e, DLP_ERR_CALLBACK, "agree",
+            "the pipe of another rank has failed, so all ranks stop; look at that rank's error");
     else
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the %s that a rank gave",
+                       "agree returned %" PRId64 " for %" PRId64 ", must be the %s of all ranks; "
+                       "use an all-reduce",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->after.epoch;
@@ -19234,9 +19222,8 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
         uint32_t s = q->cursors.first + i;
         if (s < c.first || s >= c.first + c.n)
             return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
+                                   "stream %" PRIu32 " is missing, the state has %" PRIu32
+                                   "..%" PRIu32 "; merge the states of all ranks (dlp_state_merge)",
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].given = to->batch * q->each;
         if (dlpi_found_takes(q) != NULL) {
@@ -19571,8 +19558,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, fetcher must be DLP_FETCH_SEQUENTIAL after stage "
-                           "\"%s\"",
+                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
                            (int)fetch->in_flight, name);
     x->taken = true;
     x->input = *fetch->dataset;
@@ -19706,7 +19692,7 @@ static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
     rc = k->keep(k->user, seen);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure", rc);
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
 /* Take the steps of a level with an item that lies at `to`. it: the item without its fields.
@@ -19959,7 +19945,7 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     if (n < 0 || n > most) return dlpi_async_broken(w, &reads->broken, "returned", n);
     for (int i = 0; i < n; i++) {
         if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
-            return dlpi_async_broken(w, &reads->broken, "gave back what was not out, at place", i);
+            return dlpi_async_broken(w, &reads->broken, "gave back an unknown item, place", i);
         back[i]->out = false;
         back[i]->back = true;
         back[i]->code = code[i];
@@ -21137,9 +21123,8 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of %s %" PRIu64 " is not what it was when the state was "
-                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
-                        "lengths, are others",
+                        "the window of %s %" PRIu64 " has changed since the state was saved, "
+                        "%" PRIu64 " of its rows given; open the pipe with the same documents",
                         p->source->input, dlpi_input_at(p, c)->index, at->place);
         return 0;
     }
@@ -21287,19 +21272,18 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
         dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle",
+                  "num_workers %d is above prefetch_factor x batch_size = %" PRIu64 " items in "
+                  "flight, so some idle; raise prefetch_factor",
                   st->n_workers, items);
     else if (n * (uint64_t)st->in_flight > items)
-        dlpi_warn(
-            p,
-            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
-            " items",
-            st->n_workers, st->in_flight, items);
+        dlpi_warn(p,
+                  "num_workers %d x in_flight %d is above prefetch_factor x batch_size = %" PRIu64
+                  " items; raise prefetch_factor",
+                  st->n_workers, st->in_flight, items);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && n > p->prefetch)
         dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor %" PRIu32
-                  " batches in flight: workers that have no batch idle",
+                  "num_workers %d is above prefetch_factor %" PRIu32 " batches in flight, so some "
+                  "idle; raise prefetch_factor",
                   st->n_workers, p->prefetch);
 }
 
@@ -21307,8 +21291,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
-        return dlpi_bad(p, "", "world_size",
-                        "1 with a dataset that is read on: what comes once has no ranks", world);
+        return dlpi_bad(p, "", "world_size", "1 with a push: pushed items go to one rank", world);
     return dlpi_fetch_chain(p, st);
 }
 
@@ -21610,7 +21593,8 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
-    if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    if (p->keeper_stage != st)
+        return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
     if (p->source->keeps == NULL) {
         while (before->work < 0) before = &p->stages[before->prev];
         p->kept_by = before->work;
@@ -21983,8 +21967,8 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
         if (n <= most) continue;
         w->bad_field = k->f[f].name;
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64
-                        " (0: of a fixed size, no length is set)",
+                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64 " (0: the "
+                        "size is fixed, so set no length)",
                         k->f[f].name, n, most);
     }
     return 0;
@@ -21995,10 +21979,11 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
 static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
-    if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "queue.capacity", d->n_cells, 0, 1 << 20, "0..2^20");
     if (rc != DLP_OK) return rc;
     if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
+        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
     k->n = d->n_fields;
     k->asked = d->n_cells;
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
@@ -22008,15 +21993,14 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
-        return dlpi_refuse(
-            p, DLP_ERR_GRAPH, st->name, "",
-            "stage \"%s\" writes the rows, so nobody writes scratch fields. Read and "
-            "decode where its inputs are made.",
-            p->source_stage->name);
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "\"%s\" makes these rows, so no fetch writes fields that end in them; "
+                           "let the fields end above it",
+                           p->source_stage->name);
     if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
-        return dlpi_bad_graph(p, st->name,
-                              "nobody writes scratch fields of items that are pushed: push what "
-                              "was decoded, or decode in a map");
+        return dlpi_bad_graph(
+            p, st->name,
+            "items are pushed, so no fetch writes fields that end in rows; push other fields");
     return DLP_OK;
 }
 
@@ -22027,17 +22011,15 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
-                              "a pipe has scratch fields once: put all into one scratch stage");
+                              "fields end in two maps of rows; let all of them end in one");
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
-            "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
-            "chunks. Leave one of them out.",
+            "fields end in a map of items, and \"%s\" splits chunks; leave one of the two out",
             p->lender_stage->name);
     if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "scratch must come directly after the stage that fetches what is "
-                              "in it");
+                              "fields that end must be written by the fetch directly before");
     for (int at = st->next; at >= 0; at = p->stages[at].next) {
         dlpi_stage *s = &p->stages[at];
         if (s->dataset != NULL) continue; /* a zip */
@@ -22047,8 +22029,8 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     }
     if (reads == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow scratch directly (but for zips and "
-                              "guards): it reads what was fetched");
+                              "fields end, and no map follows their fetch; only fetches and "
+                              "guards may stand between the two");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
@@ -22064,11 +22046,11 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
         if (strcmp(k->f[i].name, k->f[j].name) == 0)
             rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
-                                "name is that of fields[%" PRIu32 "] already", j);
+                                "name is that of fields[%" PRIu32 "], too; rename one", j);
     for (uint32_t j = 0; j < p->items.n && rc == DLP_OK; j++)
         if (strcmp(k->f[i].name, p->items.at[j].name) == 0)
             rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
-                                "name is that of the dataset's fields[%" PRIu32 "] already", j);
+                                "field %" PRIu32 " of the rows has this name, too; rename one", j);
     return rc;
 }
 
@@ -22111,7 +22093,7 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     uint64_t at = 0, align = 8;
     int rc = DLP_OK;
     if (p->items.n + k->n > DLP_MAX_FIELDS)
-        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all datasets", k->n);
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
     for (uint32_t i = 0; i < k->n; i++)
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
@@ -22256,7 +22238,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
     if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
+        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -22280,7 +22262,7 @@ DLPI_COLD static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
         while (k >= n && k < all && strcmp(scratch->fields[k - n].name, g->names[i]) != 0) k++;
         if (k == all)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
-                               "the dataset has no field \"%.31s\"", g->names[i]);
+                               "no row above has a field \"%.31s\"", g->names[i]);
         g->at[i] = k;
         g->of[i] = p->items.at[k < n ? k : 0];
         if (k >= n && dlpi_field_init(p, st->name, &g->of[i], &scratch->fields[k - n], k - n, 1,
@@ -22511,17 +22493,13 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
-                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        "0 in a second fetch, which goes by the numbers of items",
                         st->dataset->open_end);
     if (st->dataset->filter)
-        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter",
+                        "0 in a second fetch: DLP_SKIP leaves the row out", st->dataset->filter);
     return st->dataset->n_items > 0 ? DLP_OK
                                     : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-}
-
-static const char *dlpi_join_word(const dlpi_stage *st) {
-    return dlpi_join_mixes(st) ? "a mix" : "a zip";
 }
 
 /* What the others may not be. */
@@ -22530,14 +22508,13 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
-            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
-            "in fetch.",
-            dlpi_join_word(st), p->lender_stage->name);
+            "\"%s\" cannot write into the rows of \"%s\"; write these fields in the first fetch",
+            st->name, p->lender_stage->name);
     if (p->source->no_state_at)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
-                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
-                           "as it runs. Write these fields where its inputs are made.",
-                           dlpi_join_word(st), p->source_stage->name);
+                           "\"%s\" fetches by number, and \"%s\" makes items of unknown count; "
+                           "fetch these fields above it",
+                           st->name, p->source_stage->name);
     return DLP_OK;
 }
 
@@ -22549,17 +22526,17 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
-                           "another mix), and it comes after \"%s\"",
+                           "a fetch of a mix must directly follow another fetch of the mix, and "
+                           "this one follows \"%s\"",
                            before->name);
     if (p->source_stage != p->sampler)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
-                           "Put all of them into its manifest.",
+                           "\"%s\" loads parts of one dataset, so no mix can follow; list the "
+                           "parts of all datasets there",
                            p->source_stage->name);
     if (n > most)
-        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
-                        (int64_t)n);
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "at most 2^48 together with the datasets before", (int64_t)n);
     p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
     return DLP_OK;
@@ -22571,9 +22548,9 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
-                           ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset->n_fields);
+                           "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
+                           "of the mix",
+                           st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -22581,8 +22558,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
             continue;
         return dlpi_bad_field(p, st->name, i, b->name, "name",
-                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
-                              "of another type or shape",
+                              "name, type or shape differ from \"%s\" of the first dataset; "
+                              "datasets of a mix need the same fields",
                               a->name);
     }
     st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
@@ -22595,8 +22572,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
-                           ": rows have an item of each",
+                           "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope =
@@ -22729,19 +22705,19 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 /* What its desc may say, and what has no meaning for records that come once. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE: a maker says the rest"},
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: what is read on is read once"},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0: a maker says it"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: a pushed item is read once"},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0; set it in a maker"},
         {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, "0: this stage waits for producers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: what is read on has one worker"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
-    const char *once = "0: what is pushed comes once";
+    const char *once = "0: pushed items come once";
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
-                "0 or 1 before a maker: one thread reads what is pushed");
+                "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
-    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
+    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
     if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
@@ -22896,8 +22872,8 @@ static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show,
 
 DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_out *o = st->self;
-    const char *bad = p->lender_stage  ? "with a split: its views are the trainer's alone"
-                      : p->d.unordered ? "with unordered = 1: an out has its batches in their order"
+    const char *bad = p->lender_stage  ? "with a split: only one consumer gets its views"
+                      : p->d.unordered ? "with unordered = 1: outs get batches in order"
                                        : NULL;
     if (bad != NULL)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
@@ -23025,8 +23001,8 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
    else is asked for in vain is told by a warning (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch workers"},
     };
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
@@ -23035,7 +23011,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_de
                                           : NULL;
     if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
-        return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
+        return dlpi_not_null(p, st->name, called, "without a collate or batch workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 
@@ -23511,11 +23487,11 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_device *d = &x->device;
     int held = p->d.max_held ? p->d.max_held : 1;
     if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
-                        0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "device",
+                           "device has no alloc, free, copy, record or done; give all of these");
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
     dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
-                "max_held + 1..64");
+                "max_held + 1..64 (queue.capacity of a transfer node)");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }
@@ -23940,30 +23916,32 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 }
 /* ---- what the desc may say, and what follows ---- */
 
+#define DLPI_PARTS_CELLS "0, or 2..4096 (parts.queue_size)"
+
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
     if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "where items has the counts");
+        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
     if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
+        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
                  d->window);
     if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, as min_items, where the counts are given",
+        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
+        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -23973,12 +23951,12 @@ static int dlpi_parts_run(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
          "0..2^48; DLP_FOREVER with max_items, where load counts"},
-        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
-        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
+        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 with items or count of parts"},
+        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 with items or count of parts"},
     };
     dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (p->d.agree != NULL)
-        dlpi_not_null(p, "", "agree", "where the counts are given: all ranks know the end");
+        dlpi_not_null(p, "", "agree", "with items or count of parts: all ranks know the end");
     return p->err.code;
 }
 
@@ -23994,9 +23972,9 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
         return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
                            "part %" PRIu64 ": count returned %d", i, rc);
     if (*items <= room) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, st->name, "items",
-        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "items",
+                       "part %" PRIu64 " has %" PRIu64 " items, so all parts have more than 2^48",
+                       i, *items);
 }
 
 /* Take the desc: its numbers, and the items before each part. */
@@ -24028,8 +24006,8 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
-                           items);
+                           "n_items is %" PRIu64 ", but the parts have %" PRIu64 " items; set 0",
+                           ds->n_items, items);
     ds->n_items = items;
     return DLP_OK;
 }
@@ -24043,7 +24021,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if ((rc = dlpi_check_divides(p, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
-                "one for each stream with steps_per_epoch");
+                "at least streams with steps_per_epoch");
     dlpi_within(p, "", "steps_per_epoch", (int64_t)q->steps, 0,
                 (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
@@ -24086,10 +24064,11 @@ DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
-                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
-                       need, q->d.queue_size);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (parts.queue_size) is %" PRIu32 "; a batch may need "
+                       "%" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
+                       "streams",
+                       q->d.queue_size, need);
 }
 
 /* ---- memory ---- */
@@ -24700,7 +24679,8 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
+                        x->d.max_out);
     return DLP_OK;
 }
 
@@ -24943,8 +24923,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     if (rc == 0 && b.made > 0 && b.made < x->found.least_items &&
         x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
-                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
-                      " a callback leaves out none, or all",
+                      "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
+                      "callbacks must leave out all, or none",
                       b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     rc = dlpi_redzone_made(w, x, c, rc);
@@ -25163,9 +25143,9 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found **next = &q->next;
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams; a state has room for %" PRIu32
-                           " paths of %" PRIu32 " bits. Set fewer streams, or more ranks",
-                           q->cursors.n, fit, dlpi_cursor_bits(&q->cursors));
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           "; set fewer streams, or use more ranks",
+                           q->cursors.n, fit);
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -25184,7 +25164,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     }
     q->n_cells = dlpi_branches_cells(j);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most, of all branches");
+                       "65536 cells at most in all branches");
 }
 
 /* ---- memory ---- */
@@ -25378,7 +25358,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     }
     x->all_cells = (uint32_t)cells;
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most, of all branches and the rows behind them");
+                       "65536 cells at most in all branches and the rows behind them");
 }
 
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
@@ -25529,13 +25509,13 @@ static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const d
 }
 
 static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
-    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 after pack", n);
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 for pack", n);
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, node, i, f[i].name, "shape",
-                                  "after pack each field is ragged, and has the shape[0] of the "
-                                  "first one, the longest document, below 2^31");
+                                  "before a pack each field must be ragged, and all have one "
+                                  "shape[0]: the longest document, below 2^31");
     return DLP_OK;
 }
 
@@ -25564,8 +25544,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
                         k->d.min_documents);
     if (k->x.found.most_items > UINT64_C(1) << 31)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
-                           "an input has up to %" PRIu64 " documents of %" PRIu64
-                           " tokens, 2^31 tokens at most; let inputs, or shape[0], be smaller",
+                           "an input has up to %" PRIu64 " documents of %" PRIu64 " tokens, must "
+                           "be at most 2^31 tokens; lower shape[0]",
                            k->most_documents, k->longest);
     for (uint32_t i = 0; i < n; i++) {
         k->fields[i] = from[i];
@@ -25734,10 +25714,12 @@ static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *
     for (uint32_t f = 1; f < k->n; f++)
         if (lengths[f] != lengths[0])
             return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                            "field \"%s\" has %" PRIu64 " rows, but \"%s\" has %" PRIu64,
                             fs->at[f].name, lengths[f], fs->at[0].name, lengths[0]);
     if (longer && k->d.longer == DLP_PACK_LONGER_ERROR)
-        return dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "the document has %" PRIu64 " tokens, a row has %" PRIu32 "; set "
+                        "pack.longer, or raise tokens",
                         lengths[0], k->d.tokens);
     return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
 }
@@ -25764,8 +25746,8 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     }
     if (to->n > 0 && to->n < k->x.found.least_items)
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "it has %" PRIu32
-                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        "the input made %" PRIu32 " documents with tokens, min_documents of "
+                        "\"%s\" is %" PRIu64 "; lower it",
                         to->n, w->st->name, k->x.found.least_items);
     cell->items = tokens;
     cell->bytes = tokens * k->unit[0];
@@ -26381,9 +26363,9 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     if (most > INT64_MAX / 2 / (int64_t)p->batches_per_epoch)
         most = INT64_MAX / 2 / (int64_t)p->batches_per_epoch;
     dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, most,
-                "such that all rows are at most 2^48");
+                "1 or more, and all rows together at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
-        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+        dlpi_bad(p, st->name, "n_rows", "such that items have chunk_rows, the last one fewer",
                  (int64_t)d->n_rows);
     return p->err.code;
 }
@@ -26398,19 +26380,19 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
-        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
-                 (int64_t)c->d.n_rows);
+        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows",
+                 "alike in all items with this order of the list", (int64_t)c->d.n_rows);
     if (c->d.within_chunks)
         dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
                     "at most a chunk's rows with within_chunks");
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
-        dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+        dlpi_bad(p, st->name, "last", "DLP_LAST_PARTIAL, as the last item has no full batch", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
-        dlpi_bad(p, st->name, "within_chunks",
-                 "1 with world_size of 2 and more, where batches would span items. Or let "
-                 "dlp_chunks_open wire the pipe",
-                 0);
+        dlpi_bad(
+            p, st->name, "within_chunks",
+            "1 if several ranks have batches that span items; or open the pipe by dlp_chunks_open",
+            0);
     return p->err.code;
 }
 
@@ -26442,9 +26424,10 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
             return dlpi_bad_field(p, st->name, f, d->name, "ragged",
                                   "ragged is 1, must be 0 before a split stage");
         if (rows < (int64_t)room)
-            return dlpi_bad_field(
-                p, st->name, f, d->name, "shape[0]",
-                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+            return dlpi_bad_field(p, st->name, f, d->name, "shape[0]",
+                                  "shape[0] is %" PRId64 ", but a rank has %" PRIu64 " rows of a "
+                                  "chunk",
+                                  rows, room);
     }
     return DLP_OK;
 }
@@ -26462,8 +26445,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "DLP_ON_ERROR_RAISE with a preload");
     if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
-                 "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
-                 "rows in every epoch; or set within_chunks",
+                 "0 if ranks share batches that span shuffled chunks; or set within_chunks = 1",
                  c->preload);
     return p->err.code;
 }
@@ -26757,15 +26739,15 @@ static int dlpi_check_graph(dlp_pipe *p) {
         if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                                rank < before
-                                   ? "stage \"%s\" can't follow \"%s\": it must come before"
-                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of them",
+                                   ? "node \"%s\" must stand before node \"%s\"; move its row up"
+                                   : "node \"%s\" does what \"%s\" does; leave one of the two out",
                                st->name, p->stages[i - 1].name);
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         dlpi_roles_take(p, st);
     }
-    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the pipe has no list");
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the pipe has no fetch");
-    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the pipe has no batch");
+    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the table has no list node");
+    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the table has no fetch node");
+    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
 }
 
 DLPI_COLD
@@ -26798,7 +26780,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
-            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
+            rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
+                             "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
     if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
@@ -26881,8 +26864,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
-                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)",
+                  "%d worker threads on %d cores; if items compute rather than wait, lower "
+                  "num_workers",
                   begin - 1, p->cpus);
 }
 
@@ -26900,7 +26883,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     w->started = 0;
     if (rc == EINVAL && w->st->w.stack_bytes)
         return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+                           "the system refuses stack_bytes %" PRIu64 "; set whole pages, 16384 or "
+                           "more, or 0",
+                           w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
@@ -27503,8 +27488,8 @@ DLPI_COLD
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
-                   "the region is a file in memory of %" PRIu64 " bytes, "
-                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)",
+                   "the pipe's memory is a file of %" PRIu64 " bytes, above the limit of file "
+                   "sizes; raise it (ulimit -f)",
                    p->region_bytes);
     e.errnum = EFBIG;
     return dlpi_pipe_fail(p, &e);
@@ -27540,7 +27525,7 @@ static int dlpi_region_map(dlp_pipe *p) {
     if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
     p->region = at;
     if (p->huge_pages == 1 && madvise(at, bytes, 14) != 0) /* MADV_HUGEPAGE */
-        dlpi_warn(p, "transparent huge pages are not to be had for the region: %s",
+        dlpi_warn(p, "huge_pages: the kernel gives none: %s. Set DLP_HUGE_NONE, or enable them",
                   strerror(errno));
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
@@ -27846,7 +27831,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
                         : st->work < 0 && st->w.retries ? "retries"
                                                         : NULL;
     if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 DLPI_COLD
@@ -34066,7 +34051,7 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     if (seen == 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no OpenCL %s",
                               n_platforms ? "device" : "platform is installed");
-    return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%u", (int)nth,
+    return dlpi_error_set(err, DLP_ERR_ARG, "device", "device is %d, must be 0..%u", (int)nth,
                           seen - 1);
 }
 
@@ -34087,8 +34072,9 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
         rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
         if (rc != 0) return dlpi_cl_fail(rc, "clGetContextInfo", DLP_ERR_DEVICE, "context", err);
         if (d->device < 0 || (size_t)d->device >= used / sizeof *devices)
-            return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: the context has %u devices",
-                                  (int)d->device, (unsigned)(used / sizeof *devices));
+            return dlpi_error_set(err, DLP_ERR_ARG, "device",
+                                  "device is %d, the context has %u devices", (int)d->device,
+                                  (unsigned)(used / sizeof *devices));
         *device = devices[d->device];
     } else {
         if ((rc = dlpi_cl_nth(c, d->device, err)) != DLP_OK) return rc;
@@ -34176,7 +34162,7 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
+                          "no OpenCL; define DLPIPE_OPENCL beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_OPENCL */
 
@@ -34463,9 +34449,10 @@ static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     if ((c->context = d->context) != NULL) return DLP_OK;
     if ((rc = c->call.device_count(&count)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
-    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (count == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device is visible");
     if (d->device < 0 || d->device >= count)
-        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "device is %d, must be 0..%d",
                               (int)d->device, count - 1);
     if ((rc = c->call.device_get(&c->device, d->device)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
@@ -34544,7 +34531,7 @@ static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     int rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
     if (rc != DLP_OK) return rc;
     if (d->later < 0 || d->later > 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, "later", "%d: it must be 0 or 1", (int)d->later);
+        return dlpi_error_set(err, DLP_ERR_ARG, "later", "later is %d, not 0 or 1", (int)d->later);
     if (!d->later) return dlpi_cuda_begin(c, d, err);
     c->later = d;
     c->gpu.info.kind = "cuda";
@@ -34590,7 +34577,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+                          "compiled without CUDA; define DLPIPE_CUDA beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_CUDA */
 
@@ -34643,14 +34630,16 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     uint32_t s;
     int rc = DLP_OK, make;
     if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
+                              "pipe or batch is NULL, or the pipe was not started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
     if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
     if (make == 0)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                              "the pipe has no GPU; use dlp_pipe_release");
 #ifdef DLPIPE_CUDA
     if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
@@ -34818,7 +34807,8 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
+                              "pipe or batch is NULL, or the pipe was not started");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
@@ -34829,7 +34819,7 @@ static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_erro
 
 static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
     if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, must be below %u", field,
                           batch->n_fields);
 }
 
@@ -34839,7 +34829,8 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **ou
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory: a tensor of %zu bytes",
+                              sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -34921,7 +34912,7 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     case DLP_ROWS_LENGTHS:
     case DLP_ROWS_OFFSETS:
         return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
-    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "what %d is no DLP_ROWS_*", what);
     }
 }
 
@@ -37966,7 +37957,8 @@ DLPI_COLD
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
-    const bool head = b->head[i] == i;
+    const bool head = b->head[i] == i, copies = st != NULL && strcmp(st->what, "copy") == 0;
+    const char *name = st == NULL ? "consumer" : copies ? "copy into rows" : st->name;
     static const char *const runs_in[2][2] = {{"thread", "threads"},
                                               {"worker process", "worker processes"}};
     const char *const *run;
@@ -37974,10 +37966,13 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_text t = {line, sizeof line, 0};
     dlpi_svg_box(o, st != NULL ? "box" : "box user", DLPI_PLAN_BOX_X, y, DLPI_PLAN_BOX,
                  b->height[i]);
-    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, st != NULL ? st->name : "consumer", 34);
+    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, name, 34);
     if (st == NULL) return;
     dlpi_plan_kind(st->kind, what, sizeof what);
-    dlpi_text_add(&t, "%.47s", st->what[0] != 0 ? st->what : what);
+    dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "",
+                  copies             ? st->name
+                  : st->what[0] != 0 ? st->what
+                                     : what);
     run = runs_in[st->placement & 1];
     if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
     if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");
@@ -38295,10 +38290,10 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
         int64_t its, of;
         if (o->local_world == NULL && !first) continue;
         if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
-            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
-                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
-                                  "of this run",
-                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+            return dlpi_error_set(
+                err, DLP_ERR_ARG, by->rank,
+                "%s is %d, but %s is %d, both of %d ranks; unset the one that is not of this run",
+                by->rank, (int)r, o->rank, (int)its, (int)w);
     }
     return DLP_OK;
 }
@@ -38482,7 +38477,7 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     const dlpi_launcher *by;
     dlp_ranks found;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     memset(&found, 0, sizeof found);
     if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
     if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
@@ -38536,8 +38531,8 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter",
-                        "0: nothing before it makes items of its inputs", st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter", "0: no row before this one makes items",
+                        st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
@@ -38611,7 +38606,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
         return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
     }
     rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1, of rows");
+                     "1..2^31 - 1 with rows");
     if (rc != DLP_OK) return rc;
     *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
     if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
@@ -38623,7 +38618,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
                             (int64_t)d->rows[c]);
         (*first)[c + 1] = sum += d->rows[c];
     }
-    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
     if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
 }
@@ -38792,14 +38787,15 @@ DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_erro
     dlpi_state s;
     int rc;
     if (p == NULL || state == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "pipe or state is NULL");
     if (!p->started || p->closing)
-        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe was not started, or is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (dlpi_is_shared(p))
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, p->sharing->words,
-                              "a pipe with %s goes on only", p->sharing->words);
+                              "a pipe with %s cannot seek; open one with resume",
+                              p->sharing->words);
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;
@@ -39235,7 +39231,8 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
             return dlpi_bad(t->p, node->name, both[i].field,
-                            "0: the pipe's desc, or workers, say it", (int64_t)both[i].got);
+                            "0; set the pipe's seed, or num_workers of the list",
+                            (int64_t)both[i].got);
     return DLP_OK;
 }
 
@@ -39268,10 +39265,10 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
                            s->seed, t->d->seed);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
-        return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
+        return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
     if (t->load != NULL && (s->order != DLP_ORDER_SEQUENTIAL || l->mix != NULL))
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                             "before a load node: shuffle says it");
+                             "before a load node: list.shuffle says the order");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
@@ -39314,12 +39311,13 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "what a source has");
+        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
-        return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
+        return dlpi_not_null(t->p, node->name, "fetch.source",
+                             "beside fields other than in_flight, of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "dataset.fields", "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
     *f = *source;
     rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
@@ -39333,7 +39331,7 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     if (d->async == NULL && d->fetch == NULL)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
     if (d->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.fields", "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
     f->batch_pool = d->batch_pool;
     if (d->async != NULL) f->async = *d->async;
     f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
@@ -39450,7 +39448,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
-        return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
+        return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
@@ -39514,9 +39512,9 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
                          t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
     if (rc == DLP_OK && t->batched && m->batch == NULL)
-        rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
+        rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
-        rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
+        rc = dlpi_missing(t->p, node->name, "map.item", "it to a map before the batch");
     return rc;
 }
 
@@ -39527,9 +39525,9 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     dlpi_stage *st;
     int rc = dlpi_map_given(t, node);
     if (rc == DLP_OK && m->ends != NULL)
-        rc = t->ops->see != NULL
-                 ? t->ops->see(t, node, &seen)
-                 : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+        rc = t->ops->see != NULL ? t->ops->see(t, node, &seen)
+                                 : dlpi_not_null(t->p, node->name, "map.ends",
+                                                 "in a header that was made without scratch");
     if (rc != DLP_OK) return rc;
     rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
                                              .batch = m->batch,
@@ -39590,8 +39588,8 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
         alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
     return alike ? DLP_OK
                  : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
-                               "follow each other, with the same fields in the same order",
+                               "fields end in \"%s\": fetches of the mix must follow each other "
+                               "and have the same fields",
                                map->name);
 }
 
@@ -39619,11 +39617,11 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     }
     if (e->stay == e->all) return DLP_OK;
     if (t->ending != NULL && node->fetch.of < 2)
-        return dlpi_node_bad(t, node,
-                             "is the second fetch with fields that end; let one fetch have them");
+        return dlpi_node_bad(
+            t, node, "is the second fetch with fields that end; let one fetch write all of them");
     if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                           "with async, the fields that end in \"%s\" must be the last of fields",
+                           "with async, the fields that end in \"%s\" must come last in fields",
                            map->name);
     t->ending = map;
     t->n_ending = e->all - e->stay;
@@ -39658,8 +39656,8 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
         if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
     if (found == 0 || found != dlpi_names_count(names))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
-                           "not add: a field that has ended is none of them",
+                           "map.ends is \"%.60s\"; name fields of the rows above \"%s\", each "
+                           "once, and none that ended before",
                            names, map->name);
     if (found == n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
@@ -39690,11 +39688,12 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);
     if (t->joins != NULL)
-        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+        return dlpi_not_null(t->p, map->name, "map.ends",
+                             "behind a zip or mix; let fields end in a branch");
     if (between != NULL && t->ending != map)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
-                           "its cell: write this map above \"%s\"",
+                           "map.ends is \"%.60s\"; fields that makers made, or producers pushed, "
+                           "must end above \"%s\": move this map there",
                            map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
@@ -39790,8 +39789,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
     *d = node->load;
     if (given != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in the desc of the node; set 0 here, and %s instead", given,
-                           where);
+                           "%s is set in load, must be 0; set %s instead", given, where);
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -39878,7 +39876,7 @@ DLPI_COLD
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     if (l->n_steps == DLPI_STEPS)
-        return dlpi_node_bad(t, node, "is the ninth filter or map between two makers");
+        return dlpi_node_bad(t, node, "is the ninth filter or map between makers; join two");
     step.n = m->n_fields[m->n_levels - 1] - step.first;
     dlpi_copy_text(step.name, sizeof step.name, node->name);
     l->steps[l->n_steps++] = step;
@@ -39917,8 +39915,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->n_fetched = ds.n_fields;
     } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
         return dlpi_node_bad(t, node,
-                             "runs in a cell, as its second fetch: one callback, which "
-                             "fetches one item after the other");
+                             "is a second fetch before makers; give it a fetch callback, and no "
+                             "source, async or in_flight");
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
@@ -39950,7 +39948,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
     if (m->n_fields[m->n_levels - 1] == 0)
-        return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
+        return dlpi_node_bad(t, node, "has no fields; write a fetch above it");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
@@ -39972,8 +39970,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
 DLPI_COLD
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
-                    "0 in a row with other makers: a window node shuffles",
-                    node->expand.shuffle_items);
+                    "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
 DLPI_COLD
@@ -40009,7 +40006,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
-        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
+        return dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -40032,9 +40029,10 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
     const bool b = dlpi_workers_given(&node->workers);
     *to = dlpi_node_workers(t, a ? before : node);
     if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\", too: they share workers; set it in one of them",
-                       before->name);
+    return dlpi_refuse(
+        t->p, DLP_ERR_ARG, node->name, "workers",
+        "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+        before->name);
 }
 
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
@@ -40065,7 +40063,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
-            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
+            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
         if (node == by) continue;
@@ -40086,11 +40084,10 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     if (f->in_flight == 0) f->in_flight = 16;
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-            "in_flight is %d; threads of a worker do not share a worker_state before "
-            "\"%s\": set more workers, or async",
-            (int)f->in_flight, m->fetch[1].name);
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
+                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
+                           "num_workers, or async",
+                           (int)f->in_flight, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / f->in_flight)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         f->in_flight);
@@ -40115,7 +40112,7 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
                            "which ends; set 0",
                            field, node->name);
     if (t->d->world_size > 1)
-        return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
+        return dlpi_bad(t->p, "", "world_size", "1 with a push: pushed items go to one rank",
                         t->d->world_size);
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
@@ -40145,7 +40142,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     m->input.n_fields = m->n_fields[0];
     m->f.dataset = &m->input;
     if (m->n_fields[m->n_levels - 1] > 0) return DLP_OK;
-    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
+    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
 /* The desc of the last expand, or of filters alone. */
@@ -40220,8 +40217,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
         most = dlpi_times(most, m->level[i].maker.max_out);
     if (m->maker != NULL && most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
-                           "max_out, times those of the rows above, is %" PRIu64
-                           " items of one input, must be at most 2^31; let inputs be smaller",
+                           "max_out, times that of the rows above, is %" PRIu64 " items of an "
+                           "input, must be at most 2^31; make inputs smaller",
                            most);
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;
@@ -40439,8 +40436,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
         const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
         if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
             return dlpi_node_bad(t, node,
-                                 "stands between a zip or mix and makers behind it; write it "
-                                 "behind the last of these");
+                                 "stands between a zip or mix and a filter, expand or pack; write "
+                                 "it behind the last of these");
         if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         if (verb == DLP_WINDOW && node->window.items == 0)
@@ -40607,7 +40604,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                          "0: the first list of the table says it");
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                           "in a branch: shuffle says it");
+                           "in a branch: list.shuffle says the order");
     t->n_items = l->n_items;
     t->list = node;
     t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
@@ -40636,8 +40633,8 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
         if (!all_fields[i].same)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                               "workers.%s differs from that of \"%s\": branches share workers. "
-                               "Set it alike in both",
+                               "workers.%s differs from that of \"%s\", and branches share "
+                               "workers; set it alike in both",
                                all_fields[i].field, t->nodes[1].name);
     return DLP_OK;
 }
@@ -40677,7 +40674,7 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
         if (t->joins->verb == DLP_MIX) f->pairs = false;
         if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
-                            "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
+                            "DLP_ON_ERROR_RAISE: this branch of a zip has a load, filter or expand",
                             DLP_ON_ERROR_DROP);
     }
     return DLP_OK;
@@ -40701,8 +40698,8 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
-                           "num_workers is DLP_NONE, and \"%s\" needs workers of its own; set 1 or "
-                           "more, or the worker_init of \"%s\"",
+                           "num_workers is DLP_NONE, and \"%s\" has workers of its own; set 1 or "
+                           "more, or worker_init and worker_user as in \"%s\"",
                            node->name, t->nodes[1].name);
     if (more == DLP_NONE || all->num_workers == DLP_NONE) {
         all->num_workers = DLP_NONE;
@@ -40748,7 +40745,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
     if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
@@ -40780,7 +40777,7 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "stands in a branch of a zip or mix, which may have only list, load, "
                          "fetch, map, expand and filter");
 }
 
@@ -40797,16 +40794,16 @@ static int dlpi_branches_from(const dlpi_table *t) {
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
-                               "from[%" PRIu32 "] must be \"%s\": the last row of each branch, in "
-                               "the order of the table, then NULL",
+                               "from[%" PRIu32 "] must be \"%s\"; name the last row of each "
+                               "branch, in the table's order, then NULL",
                                k, node->name);
         k++;
     }
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
-                           "from has another number of names than the table has lists above "
-                           "\"%s\" (%" PRIu32 "), which must be 2..8",
-                           join->name, lists);
+                           "from must name the last row of each branch; there are %" PRIu32 " "
+                           "lists above \"%s\", must be 2..8",
+                           lists, join->name);
     return DLP_OK;
 }
 
@@ -40820,15 +40817,14 @@ static int dlpi_branches_after(const dlpi_table *t) {
         const int verb = node->verb;
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
-                                 "fetches by index behind a zip or mix; write it in the "
-                                 "branch");
+                                 "fetches by index, so it must stand in a branch of the zip or "
+                                 "mix; move its row up");
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where map, filter, expand, window, "
-                "pack, guard, batch, transfer and out may; write it in the branch");
+            return dlpi_node_bad(t, node,
+                                 "stands behind a zip or mix, where only map, filter, expand, "
+                                 "window, pack, guard, batch, transfer and out may stand");
     }
     return DLP_OK;
 }
@@ -40846,8 +40842,8 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
                         strcmp(b->out[i].name, to[i].name) == 0;
             if (!alike)
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
-                                   "fields differ from those of \"%s\"; branches of a mix have "
-                                   "the same fields. A zip joins other fields",
+                                   "fields differ from those of \"%s\"; give the branches of a "
+                                   "mix the same fields, or use a zip",
                                    j->at[0].name);
             continue;
         }
@@ -40857,9 +40853,9 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
         for (uint32_t i = 0; i < b->n_out; i++)
             for (uint32_t f = 0; f < *n; f++)
                 if (strcmp(b->out[i].name, to[f].name) == 0)
-                    return dlpi_bad_field(t->p, b->name, i, to[f].name, "name",
-                                          "another branch of the zip has a field of that name; "
-                                          "rename one");
+                    return dlpi_bad_field(
+                        t->p, b->name, i, to[f].name, "name",
+                        "another branch of the zip has a field of this name; rename one");
         b->first_field = *n;
         memcpy(to + *n, b->out, b->n_out * sizeof *to);
         *n += b->n_out;
@@ -40896,9 +40892,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     int rc;
     if (j->found.teams)
         return dlpi_node_bad(t, t->joins + 1,
-                             "stands behind branches with workers of their own; leave async out "
-                             "of them and give them one worker_init and worker_user, or filter in "
-                             "the branches");
+                             "stands behind branches with workers of their own; use no async, and "
+                             "the same worker_init, worker_exit, worker_user and tell in all");
     if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
@@ -40931,7 +40926,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     t->list = t->nodes;
     if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
     if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
+        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -41003,24 +40998,24 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
     const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
     const bool first = node == last + 1;
-    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    if (!t->batched) return dlpi_node_bad(t, node, "has no batch node before it; add one");
     if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
         return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
     if (reads != NULL && reads->verb == DLP_OUT)
-        return dlpi_node_bad(t, node, "stands behind an out; name the node that it reads in from");
+        return dlpi_node_bad(t, node, "stands behind an out; name in from the node that it reads");
     if (reads != last && (reads != host || host == NULL || first))
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "node \"%s\" reads \"%.31s\"; %s out reads \"%s\"%s%s%s", node->name,
+                           "from is \"%.31s\"; %s out may read \"%s\"%s%s%s",
                            node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
                            last->name, host && !first ? " or \"" : "",
                            host && !first ? host->name : "", host && !first ? "\"" : "");
     if (first) return dlpi_out_first(t, node);
     if (reads == last && host != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "node \"%s\" reads the transfer, whose buffers are the first out's; "
-                           "read \"%s\", the batches before it",
-                           node->name, host->name);
-    if (t->ops->out == NULL) return dlpi_node_bad(t, node, "is a second out, and there is one");
+                           "from is \"%s\", whose buffers go to the first out; read \"%s\"",
+                           last->name, host->name);
+    if (t->ops->out == NULL)
+        return dlpi_node_bad(t, node, "is a second out, and this header was made without outs");
     return t->ops->out(t->p, &node->queue, reads == host);
 }
 
@@ -41103,7 +41098,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
                          .workers = dlpi_node_workers(t, node)};
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
-    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it; add a fetch node");
     if (d->copy_workers != 0 && !t->copies)
         return dlpi_bad(t->p, node->name, "batch.copy_workers",
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
@@ -41213,7 +41208,8 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
+                              "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
@@ -41292,7 +41288,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         {"pipe.epochs", "0, or as the loader's epochs", d->epochs, l->run.epochs},
         {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
         {"pipe.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->run.seed},
-        {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
+        {"batch.workers.num_workers", "0: batch.batch_workers says it", l->batch.batch_workers,
          l->batch.workers.num_workers},
     };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
@@ -41324,9 +41320,8 @@ static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loade
     if (d->fetch.dataset != NULL) given = "fetch.dataset";
     if (given != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given; it must be 0, for %s says it. Set it in the desc of a "
-                           "source, if that has it.",
-                           given, from != NULL ? "source" : "dataset");
+                           "%s is given, must be 0 or NULL: %s says it; set it there", given,
+                           from != NULL ? "source" : "dataset");
     if (from != NULL && from->dataset != NULL) l->dataset = *from->dataset;
     if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
     if (from == NULL || from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
@@ -41501,7 +41496,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -41836,7 +41831,9 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
-                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
+                          "states[%" PRIu32 "] is damaged, or another version saved it; leave it "
+                          "out",
+                          i);
 }
 
 /* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
@@ -41853,8 +41850,8 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
         if (s < c.first || s >= c.first + c.n) continue;
         if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "states[%" PRIu32 "] has stream %" PRIu32
-                                  " at another place than one before: two ranks had other data",
+                                  "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
+                                  "than a state before; save all at one batch",
                                   i, s);
     }
     return DLP_OK;
@@ -41872,12 +41869,14 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
-            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+            return dlpi_merge_bad(err, i,
+                                  "has no streams, and differs from states[0]; merge the states "
+                                  "of one job");
         mine = c.first;
         if (i > 0 && !dlpi_cursors_alike(&c, all))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
         c.first = c.first < all->first ? c.first : all->first;
         if (mine + c.n > end) end = mine + c.n;
         *all = c;
@@ -41885,7 +41884,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     all->n = end - all->first;
     if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                          "%" PRIu32 " streams are too many for one state, which has room for "
+                          "%" PRIu32 " streams are too many for a state, which has room for "
                           "%" PRIu32 ": merge fewer",
                           all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
 }
@@ -41897,7 +41896,8 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     bool same = true;
     int rc;
     if (out == NULL || states == NULL || n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out",
+                              "out or states is NULL, or n is 0");
     if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
     for (uint32_t i = 1; i < n; i++)
         same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
@@ -41914,7 +41914,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         if (rc != DLP_OK) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "no state has stream %" PRIu32 ", which others lie around",
+                                  "no state has stream %" PRIu32 "; give the states of all ranks",
                                   all.first + i);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
