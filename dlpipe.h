@@ -11395,7 +11395,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
     dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; the words of its error were overwritten");
+                   "the item failed; the words of its error were lost");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -28243,11 +28243,11 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
                         q->errnum ? "is a directory" : "is no regular file");
     case DLPI_FILE_OUTSIDE:
         return dlp_fail(q->item->call, 0,
-                        "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64, name,
+                        "%s: has %" PRIu64 " bytes, the item needs %" PRIu64 " from %" PRIu64, name,
                         q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
                  f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
@@ -28557,7 +28557,7 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of files wants the worker_init that it has");
+    return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */
@@ -28744,19 +28744,19 @@ static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no s
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
-        return *field = "n_items", "1 to 2^48 items";
+        return *field = "n_items", "must be 1 to 2^48";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "describe one at least, with n_fields";
+        return *field = "fields", "give one at least, and n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate, which say where an item is";
+        return *field = "paths", "give either paths or locate, which say where items are";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
-               "1 to 2^40 with a decode: the most bytes that an item's file has";
+               "must be 1 to 2^40 with a decode: the most bytes of an item's file";
     if (direct && d->max_bytes != 0)
-        return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
+        return *field = "max_bytes", "must be 0 without a decode, or with direct: field 0 says it";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
-        return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
+        return *field = "fields[0]", "must have a dtype of 8 to 64 bits, and a shape of 1 and more";
     return NULL;
 }
 
@@ -28774,7 +28774,7 @@ static void dlpi_files_choose(dlpi_files *f) {
         dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
     else
         snprintf(f->backend, sizeof f->backend, "threads: io_uring is %s here (errno %d)",
-                 rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
+                 rc == EPERM || rc == EACCES ? "forbidden" : "missing", rc);
 }
 
 static int dlpi_files_close(dlp_source *source) {
@@ -29027,12 +29027,12 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     size = (uint64_t)st.st_size;
     if (file->offset > size || n > size - file->offset)
         return dlp_fail(part->call, 0,
-                        "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
+                        "%s: %" PRIu64 " bytes from %" PRIu64 " on, the file has %" PRIu64,
                         dlpi_path_end(path), n, file->offset, size);
     if (n == 0) n = size - file->offset;
     part->bytes = n;
     if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
-    dlp_fail(part->call, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+    dlp_fail(part->call, 0, "%s: the part has %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
              dlpi_path_end(path), n, part->capacity);
     return DLP_ERR_LENGTH;
 }
@@ -29055,7 +29055,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const char *name;
     int fd, rc = 0;
     if (part->index >= f->n_files)
-        return dlp_fail(part->call, 0, "there are %" PRIu64 " files", f->n_files);
+        return dlp_fail(part->call, 0, "n_files is %" PRIu64 ", must be n_parts", f->n_files);
     name = f->files[part->index].path;
     if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
         (int)sizeof path) {
@@ -29151,7 +29151,7 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
     memset(m, 0, sizeof *m);
     m->fd = -1;
     if (path == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths: one of them is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths has a NULL; give all paths");
     if ((m->path = strdup(path)) == NULL) return dlpi_mapped_system(err, path, "strdup", ENOMEM);
     do m->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe: not to wait for ever */
     while (m->fd < 0 && errno == EINTR);
@@ -29408,12 +29408,12 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
     tokens = dlpi_little32(head + 8);
     if (!dlpi_llmc_magic(magic))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "magic %" PRIu32 ", llm.c's are %d and %d", magic, DLPI_LLMC_U16,
-                                 DLPI_LLMC_U32);
+                                 "the magic is %" PRIu32 ", must be %d or %d for llm.c", magic,
+                                 DLPI_LLMC_U16, DLPI_LLMC_U32);
     known = magic == DLPI_LLMC_U16 ? 1 : 7;
     if (version != known)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 4,
-                                 "version %" PRIu32 ", known is %" PRIu32, version, known);
+                                 "the version is %" PRIu32 ", must be %" PRIu32, version, known);
     if ((rc = dlpi_tokens_width(t, m, magic == DLPI_LLMC_U16 ? 2 : 4, err)) != DLP_OK) return rc;
     if (m->size != DLPI_LLMC_BYTES + tokens * t->width)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
@@ -29554,18 +29554,18 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
-                  {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
-                  {"format", "DLP_TOKENS_*"},
-                  {"windows", "0 to 2^20"},
-                  {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "required, 1 to 2^30 tokens of a window"},
-                  {"stride", "0 to 2^48"},
-                  {"widen", "0 or 1"},
-                  {"reads", "0 or 1"},
-                  {"insist", "0 or 1"},
-                  {"multiple", "0 to 2^20"},
-                  {"read_ahead", "DLP_NONE, or 0 and more"}};
+    } wrongs[] = {{"pattern", "give either pattern or paths"},
+                  {"n_paths", "must be 1 to 2^20 with paths, 0 with a pattern"},
+                  {"format", "must be DLP_TOKENS_*"},
+                  {"windows", "must be 0 to 2^20"},
+                  {"header_bytes", "must be 0 but for DLP_TOKENS_U16 and _U32; under 2^62"},
+                  {"length", "must be 1 to 2^30 tokens of a window"},
+                  {"stride", "must be 0 to 2^48"},
+                  {"widen", "must be 0 or 1"},
+                  {"reads", "must be 0 or 1"},
+                  {"insist", "must be 0 or 1"},
+                  {"multiple", "must be 0 to 2^20"},
+                  {"read_ahead", "must be DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
                        d->paths ? d->n_paths == 0 || d->n_paths > DLPI_TOKENS_SHARDS
@@ -29824,9 +29824,9 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         rc = dlpi_tokens_shard_open(t, i, paths[i], err);
     if (rc == DLP_OK && t->first[n] == 0)
         rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not %s of %" PRIu64
-                            " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->multiple > 1 ? "'multiple' items" : "one item",
+                            "%" PRIu64 " shards have %" PRIu64 " tokens, and none has %s of "
+                            "%" PRIu64 " windows of %" PRIu64 " tokens; lower length",
+                            n, t->info.tokens, t->multiple > 1 ? "'multiple' items" : "one item",
                             t->info.windows, t->info.length + 1);
     if (rc != DLP_OK) {
         dlpi_tokens_free(t);
@@ -29847,11 +29847,11 @@ DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *de
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens need a little-endian CPU");
     if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
     rc = dlpi_tokens_glob(desc->pattern, &found, err);
     if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, must be at most 2^20",
                             (size_t)found.gl_pathc);
     if (rc == DLP_OK)
         rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
@@ -29994,7 +29994,7 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
     if (f->n_files >= f->d.max_files) {
         free(path);
         return dlpi_error_set(err, DLP_ERR_LIMIT, "max_files",
-                              "%s: has more than %" PRIu64 " files that count",
+                              "%s: has more than %" PRIu64 " files; raise max_files",
                               dlpi_path_end(f->d.path), f->d.max_files);
     }
     files = dlpi_folder_room(f->files, f->n_files, &f->files_room, sizeof *files);
@@ -30098,7 +30098,7 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     if (n == 0)
         return dlpi_error_set(
             err, DLP_ERR_ARG, "path",
-            "%s: has no directories: each below the path is a class; name the one above",
+            "%s: has no directories, which are the classes; give the path above them",
             dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
@@ -30186,11 +30186,11 @@ DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_er
     int rc;
     if (out == NULL || desc == NULL || desc->path == NULL || desc->path[0] == 0) {
         const char *name = out == NULL ? "out" : desc == NULL ? "desc" : "path";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s: required", name);
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is missing", name);
     }
     if ((desc->extensions == NULL) != (desc->n_extensions == 0))
         return dlpi_error_set(err, DLP_ERR_ARG, "extensions",
-                              "extensions: none, or all of n_extensions");
+                              "extensions, n_extensions: give both, or neither");
     if ((f = calloc(1, sizeof *f)) == NULL) return dlpi_folder_memory(err);
     f->d = *desc;
     if (f->d.max_files == 0 || f->d.max_files > UINT64_C(1) << 31)
@@ -30279,11 +30279,11 @@ static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
                                  "is not IDX: its first 2 bytes "
                                  "are not 0");
     if (b[2] < 8 || b[2] > 14 || types[b[2] - 8] == 0)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is none of IDX's",
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is unknown to IDX",
                                  b[2]);
     if (b[3] < 1 || b[3] > DLP_MAX_DIMS)
         return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 3,
-                                 "%d dimensions, 1 to %d are known", b[3], DLP_MAX_DIMS);
+                                 "%d dimensions, must be 1 to %d", b[3], DLP_MAX_DIMS);
     h->dtype = types[b[2] - 8];
     h->ndim = b[3];
     if ((rc = dlpi_mapped_head(m, 4, 4 * h->ndim, b, "header", err)) != DLP_OK) return rc;
@@ -30366,7 +30366,7 @@ static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
     char descr[16];
     dlpi_npy_space(n);
     if (n->at < n->end && *n->at == '[')
-        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type");
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type; save plain numbers");
     if (!dlpi_npy_string(n, descr, sizeof descr))
         return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no type after 'descr'");
     if (descr[0] == '>') return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a big-endian type");
@@ -30410,7 +30410,7 @@ static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool 
     if (!dlpi_npy_string(n, key, sizeof key)) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no key");
     while (k < 3 && strcmp(key, keys[k]) != 0) k++;
     if (k == 3 || (*seen >> k & 1) != 0)
-        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "a key that is not its own, or twice");
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "an unknown key, or a key twice");
     *seen |= 1u << k;
     if (!dlpi_npy_is(n, ':')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no colon after a key");
     if (k == 0) return dlpi_npy_descr(n, h);
@@ -30425,14 +30425,14 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     while (!dlpi_npy_is(n, '}')) {
         if ((rc = dlpi_npy_entry(n, h, &seen, &fortran)) != DLP_OK) return rc;
         if (dlpi_npy_is(n, ',')) continue;
-        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of it");
+        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of the dict");
         break;
     }
     dlpi_npy_space(n);
-    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something after its end");
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "text after the dict");
     if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
     if (fortran && h->ndim > 1)
-        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order; save it in C order");
     return DLP_OK;
 }
 
@@ -30444,18 +30444,18 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
     int rc = dlpi_mapped_head(m, 0, 10, b, "header", err);
     if (rc != DLP_OK) return rc;
     if (memcmp(b, "\x93NUMPY", 6) != 0)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "is not npy: another magic");
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "does not begin as npy");
     if (b[6] < 1 || b[6] > 3 || b[7] != 0)
         return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 6,
-                                 "npy version %d.%d, 1.0 to 3.0 are known", b[6], b[7]);
+                                 "npy version %d.%d, must be 1.0 to 3.0", b[6], b[7]);
     prefix = b[6] == 1 ? 10 : 12;
     if ((rc = dlpi_mapped_head(m, 0, prefix, b, "header", err)) != DLP_OK) return rc;
     bytes = (uint64_t)b[8] | (uint64_t)b[9] << 8;
     if (prefix == 12) bytes |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
     if (bytes > DLPI_NPY_HEADER_MOST)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
-                                 "an npy header of %" PRIu64 " bytes, %d is the most", bytes,
-                                 DLPI_NPY_HEADER_MOST);
+                                 "the npy header has %" PRIu64 " bytes, must have at most %d",
+                                 bytes, DLPI_NPY_HEADER_MOST);
     if ((text = malloc((size_t)bytes + 1)) == NULL)
         return dlpi_mapped_system(err, m->path, "malloc", ENOMEM);
     rc = dlpi_mapped_head(m, prefix, bytes, text, "header", err);
@@ -30479,7 +30479,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
+                                 "begins neither as npy nor as IDX; for files of CIFAR set format");
     return DLP_OK;
 }
 
@@ -30517,8 +30517,8 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
     for (uint32_t i = 1; i < h->ndim; i++) bytes = dlpi_times(bytes, h->shape[i]);
     *row = bytes;
     if (bytes == 0 || bytes > DLPI_CELL_MAX)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "rows of %" PRIu64 " bytes",
-                                 bytes);
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "rows have %" PRIu64 " bytes, must have 1 to 2^46", bytes);
     bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
     if (bytes == m->size) return DLP_OK;
     return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
@@ -30550,7 +30550,7 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     c->field = a->info.n_fields;
     if (c->field + (cifar ? 2 : 1) + fine > DLP_MAX_FIELDS)
         return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                              "columns: they have more than 16 fields");
+                              "columns have more than 16 fields; leave some out");
     if (cifar) {
         if (fine) dlpi_array_field(a, c, "coarse", DLP_U8, NULL, 0);
         dlpi_array_field(a, c, fine ? "fine" : "label", DLP_U8, NULL, 0);
@@ -30585,7 +30585,7 @@ static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_c
     if (rc != DLP_OK) return rc;
     if (!dlpi_array_like(a, c, &h))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, f->m.path, 0,
-                                 "its rows are not as those of the column's first file");
+                                 "type or shape of rows differ from the column's first file");
     c->row_bytes = row;
     f->data = h.data;
     f->first = c->rows;
@@ -30614,22 +30614,22 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
         return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                              "columns: 1 to 16 are required, with n_columns");
+                              "columns is missing: give 1 to 16, and n_columns");
     if (d->reads != 0 && d->reads != 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads must be 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
         const dlp_array_column *c = &d->columns[i];
         bool cifar = c->format >= DLP_ARRAY_CIFAR10;
         size_t name = c->name ? strlen(c->name) : 0;
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
-            wrong = "format: DLP_ARRAY_*";
+            wrong = "format must be DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
-                          : "name: required, 1 to 31 bytes";
+            wrong = cifar ? "name must be NULL: fields of CIFAR have names"
+                          : "name must have 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
-            wrong = "n_paths: 1 to 2^16 with paths, 0 with a path";
+            wrong = "n_paths must be 1 to 2^16 with paths, 0 with a path";
         if (wrong)
             return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns[%" PRIu32 "].%s", i, wrong);
     }
@@ -30652,12 +30652,13 @@ static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 1; k < a->n_columns; k++)
         if (a->columns[k].rows != rows)
             return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                                  "\"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                                  "lengths differ: \"%s\" has %" PRIu64 " rows, \"%s\" has "
+                                  "%" PRIu64,
                                   a->names[a->columns[k].field], a->columns[k].rows,
                                   a->names[a->columns[0].field], rows);
     if (rows == 0 || rows > DLPI_MAX_ITEMS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "%" PRIu64 " rows, 1 to 2^48 can be",
-                              rows);
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns have %" PRIu64 " rows, must have 1 to 2^48", rows);
     a->info.n_items = rows;
     a->info.fields = a->fields;
     return DLP_OK;
@@ -30808,12 +30809,12 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
         uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
         if (c->swap > 1)
             return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
-                                     "big-endian numbers: a fetch of dlp_arrays_open turns them");
+                                     "has big-endian numbers; open it by dlp_arrays_open");
         for (uint64_t i = 0; i < c->n_files; i++)
             if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
                     err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
-                    "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
+                    "numbers must begin at a multiple of %d bytes", (int)bytes);
     }
     return DLP_OK;
 }
@@ -30912,11 +30913,10 @@ DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
-                              "reads: 0, for batches are views of files "
-                              "that are mapped");
+                              "reads must be 0: batches are views of mapped files");
     if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given; it must be 0, for the files say it.", given);
+                              "%s is given, must be 0 or NULL: the files say it", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
@@ -31267,11 +31267,11 @@ DLPI_COLD static void dlpi_indexed_free(dlpi_indexed *x) {
 /* Is a list of files given, by one path or by several? Else say what is wrong. */
 DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *const *paths,
                                                 uint64_t n, int32_t threads, const char **field) {
-    if ((path == NULL) == (paths == NULL)) return *field = "paths", "one of path and paths";
+    if ((path == NULL) == (paths == NULL)) return *field = "paths", "given, or path, but not both";
     if (path != NULL && n != 0) return *field = "n_paths", "0 with path";
     if (paths != NULL && (n == 0 || n > 1u << 20)) return *field = "n_paths", "1 to 2^20";
     for (uint64_t i = 0; i < n; i++)
-        if (paths[i] == NULL) return *field = "paths", "none of them NULL";
+        if (paths[i] == NULL) return *field = "paths", "without a NULL";
     if (threads < 0 || threads > 256) return *field = "threads", "0 to 256";
     return NULL;
 }
@@ -31315,7 +31315,8 @@ DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_i
 /* Say that an item is too long. */
 DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_item *item,
                                        uint64_t at, uint64_t n, uint64_t most) {
-    dlp_fail(item->call, 0, "%s: byte %" PRIu64 ": %" PRIu64 " bytes, %" PRIu64 " are the most",
+    dlp_fail(item->call, 0,
+             "%s: byte %" PRIu64 ": the item has %" PRIu64 " bytes, must have at most %" PRIu64,
              dlpi_path_end(f->m.path), at, n, most);
     return DLP_ERR_LENGTH;
 }
@@ -31565,13 +31566,13 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
     if (d->no_empty < 0 || d->no_empty > 1) return *field = "no_empty", "0 or 1";
     if ((d->fields == NULL) != (d->n_fields == 0))
-        return *field = "n_fields", "0 if fields is NULL, and only then";
-    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "those that parse writes";
+        return *field = "n_fields", "0 without fields, else above 0";
+    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "given: what parse writes";
     if (d->parse == NULL && d->n_fields > 0 &&
         (d->n_fields > 1 || !d->fields->ragged || d->fields->ndim != 1 ||
          (d->fields->dtype & 0xffff) != 8))
         return *field = "fields",
-               "one without a parse: ragged, of one dimension and one byte an element";
+               "one field without a parse: ragged, of one dimension and one byte an element";
     return NULL;
 }
 
@@ -31609,9 +31610,9 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
     const char *field = "", *wrong;
     dlpi_lines *l;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
     if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     l = dlpi_indexed_new(sizeof *l, desc->path, desc->paths, desc->n_paths);
     if (l == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     l->d = *desc;
@@ -31900,7 +31901,7 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
         bool has_data;
         int rc = dlpi_tar_header(t, &h);
         if (rc == 0 && (next.name || next.size))
-            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "it ends behind a pax header");
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the shard ends behind a pax header");
         if (rc != 1) return rc;
         if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
         if (rc == 1) continue;
@@ -31973,8 +31974,7 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
         if (to->s.key == NULL && (to->s.key = dlpi_tar_keep(to, e.name, e.key)) == NULL) break;
         if (strncmp(to->s.key, e.name, e.key) != 0 || to->s.key[e.key] != 0)
             return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins,
-                                  "a member of another sample: the "
-                                  "index does not fit the shard");
+                                  "the index does not fit; remove its .dlpidx");
         if (to->s.n_members == DLPI_TAR_MEMBERS)
             return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins, "more than %d members of %.80s",
                                   DLPI_TAR_MEMBERS, to->s.key);
@@ -31992,7 +31992,7 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
                               "than %d bytes",
                               DLPI_TAR_TEXT);
     if (rc == 0 && to->s.key == NULL)
-        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "no member: the index does not fit the shard");
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "the index does not fit; remove its .dlpidx");
     return rc;
 }
 
@@ -32119,10 +32119,10 @@ DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const ch
     if (wrong != NULL) return wrong;
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
-    if (d->fields == NULL) return *field = "fields", "those of a sample";
+    if (d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS) return *field = "n_fields", "1 to 16";
     for (uint32_t i = 0; d->extensions != NULL && i < d->n_fields; i++)
-        if (d->extensions[i] == NULL) return *field = "extensions", "none of them NULL";
+        if (d->extensions[i] == NULL) return *field = "extensions", "without a NULL";
     return NULL;
 }
 
@@ -32142,9 +32142,9 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
     const char *field = "", *wrong;
     dlpi_tar_source *s;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
     if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
     if (s == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     s->d = *desc;
@@ -32195,15 +32195,16 @@ DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
         if (t.code != DLP_ERR_MEMORY) return dlpi_tar_say(&t, &told, 0);
         dlpi_tar_fail(&told, 0,
-                      "max_part_bytes is %" PRIu64 ", with no room for the places of %" PRIu64
-                      " samples and more",
+                      "max_part_bytes is %" PRIu64 ", too little for %" PRIu64 " samples and "
+                      "more; raise it",
                       part->capacity, to.n);
         return DLP_ERR_LENGTH;
     }
     to.at[to.n] = to.n - 1;
     part->bytes = begins + (to.n + 1) * 8;
     if (part->items != 0 && part->items != to.n - 1)
-        return dlpi_tar_fail(&told, 0, "%" PRIu64 " samples, not %" PRIu64, to.n - 1, part->items);
+        return dlpi_tar_fail(&told, 0, "the shard has %" PRIu64 " samples, the part says %" PRIu64,
+                             to.n - 1, part->items);
     part->items = to.n - 1;
     return 0;
 }
@@ -32215,13 +32216,13 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     const uint64_t *word, *at;
     dlpi_tar_told told;
     uint64_t n;
-    if (words < 2) return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    if (words < 2) return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     word = part->data;
     n = word[words - 1];
     at = word + words - 2 - (n < words - 1 ? n : 0);
     if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
         at[part->item + 1] > part->bytes)
-        return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+        return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     told = (dlpi_tar_told){item->call, dlpi_tar_name(p->desc, part->index)};
     return dlpi_tar_item(p->desc, item->worker_state, item, &told,
                          (const uint8_t *)part->data + at[part->item],
@@ -32329,7 +32330,7 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                               "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
     if (bytes == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": wrong dtype", f->name);
     if (f->ragged && f->ndim < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                               "field \"%s\" is ragged: ndim must be 1 or more", f->name);
@@ -33031,7 +33032,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
-                return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
+                return dlp_fail(it->call, 0, "producer %u pushed a damaged item", *producer + 1);
             if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
@@ -33067,14 +33068,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
-        return dlp_fail(it->call, 0, "another pipe reads this push");
+        return dlp_fail(it->call, 0, "another pipe reads this push; make a push for each");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
     words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (st == p->fetch && p->rows_end != st && s->kept == NULL)
-        return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
+        return dlp_fail(it->call, 0, "the dataset's reader is not that of the push");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
     dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
@@ -33102,8 +33103,7 @@ static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
 static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
     uint64_t row = UINT64_MAX;
     if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
-    if (row != it->index)
-        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    if (row != it->index) return dlp_fail(it->call, 0, "the item is gone: pushed items come once");
     dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
     return 0;
 }
@@ -33114,8 +33114,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     uint32_t producer = 0;
     int rc;
     if (!dlpi_reads_on(it->call->w->st) || it->call->w->at_once != NULL)
-        return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
-    if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
+        return dlp_fail(it->call, 0, "a push needs one worker, a thread or inline");
+    if (it->epoch > 0) return dlp_fail(it->call, 0, "a push has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
     if (it->index + 1 == s->damaged) return dlpi_push_damaged(s, it);
@@ -33395,7 +33395,7 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
                               h->version, DLPI_PUSH_VERSION);
     if (h->magic == DLPI_PUSH_MAGIC && (h->flags & ~(uint32_t)DLPI_PUSH_RAGGED) != 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
-                              "the push has flags that this program does not know");
+                              "the push has flags of a newer dlpipe");
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
@@ -33428,9 +33428,9 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
         (u->at.ragged != 0) == ((h->flags & DLPI_PUSH_RAGGED) != 0))
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
-                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
-                          " (names, types and shapes must be the same)",
+                          "the pipe has %" PRIu32 " fields, %" PRIu32 " bytes an item, the "
+                          "producer %" PRIu32 ", %" PRIu64 "; names, types and shapes must be the "
+                          "same",
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
@@ -33477,7 +33477,7 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
                               "Wait for its end, or take another number",
                               number);
     if (i < 0)
-        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " producers live", copy.producers);
     u->number = (uint32_t)i + 1;
     i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
@@ -33490,7 +33490,7 @@ static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     if (number > 0 && ended) {
         dlp_mpsc_detach_tx(&u->tx);
         return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", number);
+                              "producer %" PRIu32 " has ended its stream", number);
     }
     if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
         DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
@@ -33513,7 +33513,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
     if (rc != DLP_OK) return rc;
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
-        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
+        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe is closed, or has all items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
     if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;

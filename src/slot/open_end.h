@@ -105,7 +105,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
     dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; the words of its error were overwritten");
+                   "the item failed; the words of its error were lost");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }

@@ -1087,7 +1087,7 @@ static void files__wanted_at_once__one_download(void) {
 static void files__errors__name_the_path(void) {
     static const char *const words[] = {"shard-3: open: No such file",
                                         "shard-3: 99 bytes from 1000",
-                                        "shard-3: 176 bytes, max_part_bytes is 170",
+                                        "shard-3: the part has 176 bytes, max_part_bytes is 170",
                                         "shard-3: the server is away", "shard-3.tmp: open: "};
     for (int i = 0; i < 5; i++) {
         parts_rig r;
