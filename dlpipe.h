@@ -540,24 +540,24 @@ DLPDEF const char *dlp_version(void);
     X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
     X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
-    X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
+    X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
-    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
+    X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
     X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms") \
     X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
-    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was then") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was opened then") \
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
       "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
-    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes and memory limits") \
+    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe in its own process") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
 enum {
@@ -11394,8 +11394,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
-    dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; the words of its error were lost");
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; the words of its error were lost");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -11478,10 +11477,8 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-        "%s is given, must be left out with open_end: only the consumer sees the end",
-        p->sharing->words);
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+                       "with open_end only one consumer may get batches, which alone sees the end");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -14505,8 +14502,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
         s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is damaged, or another version of dlpipe saved it; take "
-                              "another one");
+                              "the state is damaged, or another version of dlpipe saved it");
     if (s->n_items != mine.n_items)
         return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
     if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);

@@ -169,8 +169,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
         s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is damaged, or another version of dlpipe saved it; take "
-                              "another one");
+                              "the state is damaged, or another version of dlpipe saved it");
     if (s->n_items != mine.n_items)
         return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
     if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);

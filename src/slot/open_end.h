@@ -104,8 +104,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
-    dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; the words of its error were lost");
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; the words of its error were lost");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -188,8 +187,6 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-        "%s is given, must be left out with open_end: only the consumer sees the end",
-        p->sharing->words);
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+                       "with open_end only one consumer may get batches, which alone sees the end");
 }
