@@ -17843,7 +17843,7 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
-                "0..2^16 (parts.queue_size)");
+                "0..2^16 (a loader: parts.queue_size)");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
@@ -18247,8 +18247,8 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
-                       "queue.capacity (parts.queue_size) is %" PRIu32 "; a batch%s may need "
-                       "%" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
+                       "need %" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
                        q->d.queue_size, q->plan.window ? " and its windows" : "", all,
                        p->source->input, because);
 }
@@ -23913,7 +23913,7 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 }
 /* ---- what the desc may say, and what follows ---- */
 
-#define DLPI_PARTS_CELLS "0, or 2..4096 (parts.queue_size)"
+#define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
@@ -24062,8 +24062,8 @@ DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
-                       "queue.capacity (parts.queue_size) is %" PRIu32 "; a batch may need "
-                       "%" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch may "
+                       "need %" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
                        "streams",
                        q->d.queue_size, need);
 }

@@ -188,8 +188,8 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
-                       "queue.capacity (parts.queue_size) is %" PRIu32 "; a batch%s may need "
-                       "%" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
+                       "need %" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
                        q->d.queue_size, q->plan.window ? " and its windows" : "", all,
                        p->source->input, because);
 }

@@ -50,7 +50,7 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 }
 /* ---- what the desc may say, and what follows ---- */
 
-#define DLPI_PARTS_CELLS "0, or 2..4096 (parts.queue_size)"
+#define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
@@ -199,8 +199,8 @@ DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
-                       "queue.capacity (parts.queue_size) is %" PRIu32 "; a batch may need "
-                       "%" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch may "
+                       "need %" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
                        "streams",
                        q->d.queue_size, need);
 }
