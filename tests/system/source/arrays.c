@@ -406,8 +406,7 @@ static void arrays__columns_that_do_not_fit__are_refused(void) {
     refused(&d, DLP_ERR_ARG, (const char *const[]){"\"label\" has 49 rows, \"image\" has 50", ""});
     one = columns[0] = (dlp_array_column){.name = "x", .paths = pair, .n_paths = 2};
     d.n_columns = 1;
-    refused(&d, DLP_ERR_CORRUPT,
-            (const char *const[]){"labels", "differ from the column's", ""});
+    refused(&d, DLP_ERR_CORRUPT, (const char *const[]){"labels", "differ from the column's", ""});
 #define WRONG(word, ...) \
     columns[0] = one; \
     __VA_ARGS__; \
