@@ -540,24 +540,24 @@ DLPDEF const char *dlp_version(void);
     X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
     X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
-    X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
+    X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
-    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
+    X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
     X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms") \
     X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
-    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was then") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was opened then") \
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
       "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
-    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes and memory limits") \
+    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe in its own process") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
 enum {
@@ -3335,6 +3335,7 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
+   "copy into rows" is the stage that copies what makers have made; its name stands below.
    The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
    path: as of dlp_pipe_write_timeline.
    Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
@@ -6751,19 +6752,24 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
 /* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
+/* Refuse a number of a desc. field: behind the name of its desc and a dot. */
+static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
+    return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
+                            got, words);
+}
+
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
         return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
-                                d->n_subset);
+        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return DLPI_ORDER_FAULT(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
-                                    d->subset[i], n_items);
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", but n_items is %" PRIu64,
+                                    i, d->subset[i], n_items);
     return DLP_OK;
 }
 
@@ -6777,7 +6783,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
                                 "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "weights is NULL: give them for order %s",
                                 ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
@@ -6807,19 +6813,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     uint64_t draws = d->samples_per_epoch;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
-                                n_items);
+        return dlpi_order_bad(err, "dataset.n_items", (int64_t)n_items, "1..2^48");
     if ((ops = dlpi_order_of(d->order)) == NULL)
-        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
-                                (int)d->order);
+        return dlpi_order_bad(err, "sampler.order", d->order, "one of DLP_ORDER_*");
     if (d->threaded < 0 || d->threaded > 1)
-        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
-                                (int)d->threaded);
+        return dlpi_order_bad(err, "sampler.threaded", d->threaded, "0 or 1");
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
+        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "at most 2^48");
     if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
@@ -6835,7 +6837,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
                                 ops->name, dlpi_order_has_lists(&d->batches));
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                "replacement needs order DLP_ORDER_FUNCTION, order is %s",
                                 ops->name);
     return DLP_OK;
 }
@@ -8051,8 +8053,7 @@ static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
-    if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (d->n < 1 || d->n > DLPI_MIX_DATASETS) return dlpi_order_bad(err, "mix.n", d->n, "1..1024");
     if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
@@ -8063,15 +8064,12 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
-                                (int)d->shuffle);
+        return dlpi_order_bad(err, "mix.shuffle", d->shuffle, "0 or 1");
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
-                                (int)DLP_MIX_LARGEST);
+        return dlpi_order_bad(err, "mix.until", d->until, "DLP_MIX_ALL .. DLP_MIX_LARGEST");
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
-                                d->samples_per_epoch);
+        return dlpi_order_bad(err, "mix.samples_per_epoch", (int64_t)d->samples_per_epoch,
+                              "at most 2^48");
     return DLP_OK;
 }
 
@@ -8080,14 +8078,16 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0)
+        return DLPI_ORDER_FAULT(err, "mix.weights",
+                                "all %" PRIu32 " weights are 0; set one of them", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
             return DLPI_ORDER_FAULT(err, "mix.weights",
-                                    "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
-                                    "the greatest common divisor %" PRIu64 ", above 2^20: round "
-                                    "the weights",
+                                    "weights[%" PRIu32 "] is %" PRIu64 ", so the sum, divided by "
+                                    "the greatest common divisor %" PRIu64 ", is above 2^20; "
+                                    "round the weights",
                                     i, d->weights[i], g);
         sum += w;
     }
@@ -8159,8 +8159,7 @@ DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_e
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
         return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
-                                "an epoch would have more than 2^48 "
-                                "samples: say how many");
+                                "an epoch has more than 2^48 samples; set samples_per_epoch");
     }
     dlpi_mix_schedule(m);
     *out = m;
@@ -8279,8 +8278,8 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
 
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
-             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
-             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
+             "at most %" PRIu64 " (divisible_by %" PRIu32 ")",
              index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
     return -1;
 }
@@ -8384,7 +8383,7 @@ static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, ui
     uint32_t turn, from, n;
     if (max < b->d.batch_size) {
         snprintf(b->why, sizeof b->why,
-                 "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "the pipe's batch_size is %" PRIu64 ", must be at least that of the buckets, "
                  "%" PRIu32,
                  max, b->d.batch_size);
         return -1;
@@ -8421,7 +8420,7 @@ static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
             return 0;
         }
     }
-    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    snprintf(b->why, sizeof b->why, "the state was saved with other buckets");
     return -1;
 }
 
@@ -8432,43 +8431,34 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
-                                d->n_items);
+        return dlpi_order_bad(err, "buckets.n_items", (int64_t)d->n_items, "1..2^48");
     if ((d->lengths != NULL) == (d->length != NULL))
-        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give either lengths or length");
     if (d->lengths != NULL && d->lengths_id != 0)
-        return DLPI_ORDER_FAULT(err, "buckets.lengths_id",
-                                "lengths_id is %" PRIu64 ", must be 0 with lengths, which are "
-                                "hashed",
-                                d->lengths_id);
+        return dlpi_order_bad(err, "buckets.lengths_id", (int64_t)d->lengths_id, "0 with lengths");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
-                                d->window);
+        return dlpi_order_bad(err, "buckets.window", d->window, "0..2^24");
     if (d->max_tokens != 0 && d->max_tokens < by)
         return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
-                                (int)d->shuffle);
+        return dlpi_order_bad(err, "buckets.shuffle", d->shuffle, "0 or 1");
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return DLPI_ORDER_FAULT(err, "buckets.last",
-                                "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
-                                (int)d->last);
+        return dlpi_order_bad(err, "buckets.last", d->last, "DLP_LAST_PARTIAL or DLP_LAST_DROP");
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
     if (d->order && d->seed != 0)
-        return DLPI_ORDER_FAULT(err, "buckets.seed",
-                                "seed is %" PRIu64 ", must be 0 with order, whose seed is taken",
-                                d->seed);
+        return dlpi_order_bad(err, "buckets.seed", (int64_t)d->seed,
+                              "0 with order; set order's seed");
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -10436,7 +10426,7 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
     dlpi_copy_text(own, sizeof own, e->message);
     snprintf(e->message, sizeof e->message,
-             "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
+             "%s; the first left out or replaced was item %" PRIu64 ": %.80s", own,
              ctl->first_skip.index, ctl->first_skip.message);
 }
 
@@ -10797,7 +10787,7 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     if (f->ndim > 0) return DLP_OK;
     if (f->ragged)
         return dlpi_bad_field(p, stage, i, f->name, "ragged",
-                              "ragged is 1, must be 0, or 1 with ndim of at least 1");
+                              "ragged is 1 and ndim is 0; set ndim to 1 or more, or ragged to 0");
     if (f->shape[0] > 1)
         return dlpi_bad_field(p, stage, i, f->name, "shape",
                               "ndim is 0, which is one element, but shape[0] is %" PRId64
@@ -10817,16 +10807,16 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
                                   "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
         if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
             return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "with shape[%d], which is %" PRId64
-                                  ", an item has more than 2^46 elements",
+                                  "shape[%d] is %" PRId64 ", so an item has more than 2^46 "
+                                  "elements; lower the shape",
                                   k, f->shape[k]);
         n *= (uint64_t)f->shape[k];
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
         return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "%" PRIu64 " items of %" PRIu64
-                              " bytes are more than 2^46 in a batch",
+                              "%" PRIu64 " items of %" PRIu64 " bytes are more than 2^46 bytes; "
+                              "lower batch_size or the shape",
                               rows, d->row_bytes);
     d->capacity = d->row_bytes * rows;
     return DLP_OK;
@@ -10862,7 +10852,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
                 return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
-                                      "name is that of fields[%" PRIu32 "] already", j);
+                                      "name is that of fields[%" PRIu32 "], too; rename one", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
         at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);
@@ -11325,7 +11315,7 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     if (!p->open_end) return DLP_OK;
     if (st->dataset->n_items != 0)
         return dlpi_bad(p, st->name, "dataset.n_items",
-                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        "0 with open_end: a source that counts its items has an end",
                         (int64_t)st->dataset->n_items);
     st->dataset->n_items = DLPI_MAX_ITEMS;
     return DLP_OK;
@@ -11407,9 +11397,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
-    dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; its words were lost to those of an "
-                   "item after the stream's end");
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; the words of its error were lost");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -11453,8 +11441,7 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
         p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
-        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
-        "of items",
+        "open_end is 1%s, must be 0 with stage \"%s\", which needs the number of items",
         read ? " (items are pushed)" : "", st->name);
 }
 
@@ -11467,17 +11454,17 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
                 dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
-                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
-                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with open_end"
+                    : "DLP_ORDER_SEQUENTIAL with open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with dataset.open_end, whose end comes in order");
+                "0 with open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with dataset.open_end: a rank without rows sees no end");
+                "world_size or more with open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
-                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with open_end"
+                    : "DLP_LAST_PARTIAL with open_end and several ranks");
     return p->err.code;
 }
 
@@ -11491,13 +11478,11 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
+                            "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "leave it out with dataset.open_end, whose end the consumer alone sees");
+                       "with open_end only one consumer may get batches, which alone sees the end");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -13422,8 +13407,8 @@ static int dlpi_collate_fields(const dlp_collate *c) {
         alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
     return alike ? 0
                  : dlp_fail(c->call, 0,
-                            "a built-in collate needs out_fields to be NULL, or "
-                            "the dataset's");
+                            "out_fields must be NULL, or fields as of the items, with a collate "
+                            "of the library");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -13439,8 +13424,8 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
                                                                         : 1;
         if (unit * wide * c->count > out->capacity)
             return dlp_fail(c->call, 0,
-                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
-                            " of item %" PRIu64 " are more than max_per_batch",
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
+                            "%" PRIu64 " are above max_per_batch; raise it",
                             in->field->name, c->count, wide, c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
@@ -13460,8 +13445,8 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
         uint64_t n = in->lengths[r];
         if ((at + n) * unit > out->capacity)
             return dlp_fail(c->call, 0,
-                            "field \"%s\" has more rows in this batch than max_per_batch; "
-                            "item %" PRIu64 " is the first past it",
+                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
+                            "rows; raise it",
                             in->field->name, c->index[r]);
         memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
                (size_t)(n * unit));
@@ -14116,10 +14101,10 @@ DLPI_COLD
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "",
-                   "a callback failed, and its process was killed (%s) "
-                   "while it wrote down how",
-                   dlpi_signal_text(why->signal));
+    dlpi_error_set(
+        &e, DLP_ERR_CALLBACK, "",
+        "a callback failed, and its process was killed (%s) before it had written the error",
+        dlpi_signal_text(why->signal));
     dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
     e.worker = w->id;
     for (uint32_t s = 0; s < p->n_slots; s++) {
@@ -14199,11 +14184,11 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
+                "0..workers_max, and 0 without workers_max");
     if (!st->tuned) return p->err.code;
     if (w->workers_min == 0) w->workers_min = 1;
     dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
     dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
                 "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
@@ -14529,7 +14514,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
         s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "this is no state of this version, or it is damaged");
+                              "the state is damaged, or another version of dlpipe saved it");
     if (s->n_items != mine.n_items)
         return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
     if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
@@ -14547,8 +14532,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
-                              wrong);
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged: no pipe saves such a %s", wrong);
     return DLP_OK;
 }
 
@@ -15017,7 +15002,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "the stream has no item in an epoch, and epochs go on for ever");
+                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
@@ -15397,7 +15382,8 @@ static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
         rc = dlpi_subscriber_ready(c, c->cursor, &s);
         if (rc == DLP_SKIP)
-            return dlpi_subscriber_fail(c, DLP_ERR_STATE, "the pipe took this subscriber for dead");
+            return dlpi_subscriber_fail(c, DLP_ERR_STATE,
+                                        "the pipe took this subscriber for dead; subscribe again");
         if (rc != DLP_OK) return rc;
         rc = dlpi_subscriber_have(c, c->cursor, s, out);
         c->cursor++;
@@ -16013,7 +15999,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
-            return dlpi_async_broken(w, broken, "gave back what was not out, at place", i);
+            return dlpi_async_broken(w, broken, "gave back an unknown item, place", i);
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);
@@ -16620,7 +16606,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
         dlpi_bad_graph(p, p->node ? p->node : name,
-                       "a pipe can have at most 16 stages; a list is two of them");
+                       "a pipe has at most 16 stages; leave nodes out (a list counts twice)");
         return NULL;
     }
     st = &p->stages[p->n_stages];
@@ -16806,8 +16792,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
-                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
-                           length);
+                           "row %" PRIu32 " has a name of %zu bytes; give a name of 1 to 31 bytes",
+                           i, length);
     for (uint32_t k = 0; k < i; k++)
         if (strcmp(t->nodes[k].name, node->name) == 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
@@ -16823,7 +16809,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
     if (from == NULL || node == t->joins) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
-                           i == 0 ? "be NULL: this row takes records from no node"
+                           i == 0 ? "be NULL: the first row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
@@ -16851,11 +16837,11 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     }
     if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set, and a %s node has none%s; set 0", verb->name,
+                           "workers is set, and this %s node has no workers%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity",
-                        "0: the queue after this node has none to choose", node->queue.capacity);
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
+                        node->queue.capacity);
     rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
                      (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
                      : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
@@ -16881,9 +16867,10 @@ static int dlpi_table_check(dlpi_table *t) {
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
         if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
             !(node->verb == DLP_LIST && i > 0 && node < t->joins))
-            return dlpi_node_bad(t, node,
-                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                                        : "begins a branch; only the first row of a table may");
+            return dlpi_node_bad(
+                t, node,
+                i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                       : "is a second list or push; only a zip or mix joins several lists");
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;
@@ -16965,14 +16952,14 @@ static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *coun
     const uint32_t n = p->datasets.n_fields;
     if (n + st->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
-                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
-                           "a row has 16 at most",
+                           "n_fields is %" PRIu32 ", and the nodes before have %" PRIu32 "; a row "
+                           "has at most 16 fields",
                            st->n_fields, n);
     for (uint32_t i = 0; i < st->n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
             if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
                 return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
-                                      "a dataset before it has a field of that name: rename one");
+                                      "a node above has a field of this name; rename one");
     dlpi_datasets_widen(p, st->fields, st->n_fields);
     return DLP_OK;
 }
@@ -16990,7 +16977,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
     if (rc != DLP_OK || f->dataset.fields != NULL || f->dataset.n_fields == 0) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+    return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
 /* How many items are under way at once. */
@@ -17002,8 +16989,9 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and many in flight");
+                pooled
+                    ? "under 2^31"
+                    : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and an in_flight above 1");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
                 "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
@@ -17047,13 +17035,13 @@ enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of 
 
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
-    const char *words = "0 or 1: what is read on has one worker";
+    const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
     dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
-                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+                "DLP_PLACE_THREADS: a thread, or next, reads pushed items");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
-                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
+                "DLP_FETCH_SEQUENTIAL: pushed items come one after the other");
+    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: pushed items come once");
     return p->err.code;
 }
 
@@ -17096,7 +17084,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS: nothing loads parts", order);
+                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
@@ -17114,8 +17102,8 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch != 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
+                       "last is DLP_LAST_DROP, and %" PRIu64 " samples of an epoch make no batch "
+                       "of %" PRIu64 "; lower batch_size",
                        n, p->global_batch);
 }
 
@@ -17681,8 +17669,8 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: this stage is not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: this stage is not tuned"},
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -17695,7 +17683,7 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
+                       "batch_size %" PRIu64 " must be a multiple of %s %" PRIu64, p->global_batch,
                        field, n);
 }
 
@@ -17868,7 +17856,8 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.window = cells->window;
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
+    dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
+                "0..2^16 (a loader: parts.queue_size)");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
@@ -18146,8 +18135,8 @@ static int dlpi_found_refuses(dlp_pipe *p) {
         dlpi_found_of(p)->arrivals == NULL) {
         if (other->prev != p->fetch->id)
             return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
-                               "stage \"%s\" keeps what stage \"%s\" makes; put it directly after "
-                               "that, before stages of rows",
+                               "cache \"%s\" must stand directly behind \"%s\", whose items it "
+                               "keeps; move its row up",
                                other->name, st->name);
         other = p->lender_stage;
     }
@@ -18175,15 +18164,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
-                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams, or gives shared_streams = 1",
+                           "streams %" PRIu64 " is no multiple of world_size %" PRIu32 "; change "
+                           "one of the two, or set shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
-                           "steps_per_epoch is 0 with world_size %" PRIu32
-                           ", and no rank knows how "
-                           "many items the others have: set it, or agree (an all-reduce), or "
-                           "uneven = 1",
+                           "steps_per_epoch is 0, and %" PRIu32 " ranks do not know the epoch's "
+                           "length; set it, or agree (an all-reduce), or uneven = 1",
                            p->world);
     q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
@@ -18265,7 +18252,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items, window): fewer streams, or more ranks",
+                           "; set fewer streams, or use more ranks",
                            q->cursors.n, fit);
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
@@ -18273,12 +18260,11 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
         q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: %s), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, p->source->input,
-                       q->cursors.n, need, because, q->d.queue_size);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
+                       "need %" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       q->d.queue_size, q->plan.window ? " and its windows" : "", all,
+                       p->source->input, because);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -18455,10 +18441,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                        " of them were given: it is not the %s it was",
-                        p->source->input, dlpi_input_indices(cell)[k], items, used,
-                        p->source->input);
+                        "%s %" PRIu64 " has %" PRIu64 " items, and %" PRIu64 " of it were given "
+                        "when the state was saved; open the pipe with the same data",
+                        p->source->input, dlpi_input_indices(cell)[k], items, used);
         return false;
     }
     *known = (uint32_t)items;
@@ -18615,8 +18600,8 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has items of other inputs than the one "
-                        "that the state was saved in, of which %" PRIu64 " were given",
+                        "the window of stream %" PRIu64 " has changed since the state was saved "
+                        "(%" PRIu64 " of its items given); use the same data",
                         s, x->at.place);
         return;
     }
@@ -19104,13 +19089,13 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     if (mine == 0 && all == 0)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
     else if (all == DLPI_AGREE_FAILED)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "another rank's pipe has failed, and none can go on without its batches: "
-                       "its own error says why");
+        dlpi_error_set(
+            &e, DLP_ERR_CALLBACK, "agree",
+            "the pipe of another rank has failed, so all ranks stop; look at that rank's error");
     else
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the %s that a rank gave",
+                       "agree returned %" PRId64 " for %" PRId64 ", must be the %s of all ranks; "
+                       "use an all-reduce",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->after.epoch;
@@ -19248,9 +19233,8 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
         uint32_t s = q->cursors.first + i;
         if (s < c.first || s >= c.first + c.n)
             return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
+                                   "stream %" PRIu32 " is missing, the state has %" PRIu32
+                                   "..%" PRIu32 "; merge the states of all ranks (dlp_state_merge)",
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].given = to->batch * q->each;
         if (dlpi_found_takes(q) != NULL) {
@@ -19585,8 +19569,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, fetcher must be DLP_FETCH_SEQUENTIAL after stage "
-                           "\"%s\"",
+                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
                            (int)fetch->in_flight, name);
     x->taken = true;
     x->input = *fetch->dataset;
@@ -19720,7 +19703,7 @@ static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
     rc = k->keep(k->user, seen);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure", rc);
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
 /* Take the steps of a level with an item that lies at `to`. it: the item without its fields.
@@ -19973,7 +19956,7 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     if (n < 0 || n > most) return dlpi_async_broken(w, &reads->broken, "returned", n);
     for (int i = 0; i < n; i++) {
         if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
-            return dlpi_async_broken(w, &reads->broken, "gave back what was not out, at place", i);
+            return dlpi_async_broken(w, &reads->broken, "gave back an unknown item, place", i);
         back[i]->out = false;
         back[i]->back = true;
         back[i]->code = code[i];
@@ -21153,9 +21136,8 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of %s %" PRIu64 " is not what it was when the state was "
-                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
-                        "lengths, are others",
+                        "the window of %s %" PRIu64 " has changed since the state was saved, "
+                        "%" PRIu64 " of its rows given; open the pipe with the same documents",
                         p->source->input, dlpi_input_at(p, c)->index, at->place);
         return 0;
     }
@@ -21303,19 +21285,18 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
         dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle",
+                  "num_workers %d is above prefetch_factor x batch_size = %" PRIu64 " items in "
+                  "flight, so some idle; raise prefetch_factor",
                   st->n_workers, items);
     else if (n * (uint64_t)st->in_flight > items)
-        dlpi_warn(
-            p,
-            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
-            " items",
-            st->n_workers, st->in_flight, items);
+        dlpi_warn(p,
+                  "num_workers %d x in_flight %d is above prefetch_factor x batch_size = %" PRIu64
+                  " items; raise prefetch_factor",
+                  st->n_workers, st->in_flight, items);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && n > p->prefetch)
         dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor %" PRIu32
-                  " batches in flight: workers that have no batch idle",
+                  "num_workers %d is above prefetch_factor %" PRIu32 " batches in flight, so some "
+                  "idle; raise prefetch_factor",
                   st->n_workers, p->prefetch);
 }
 
@@ -21323,8 +21304,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
-        return dlpi_bad(p, "", "world_size",
-                        "1 with a dataset that is read on: what comes once has no ranks", world);
+        return dlpi_bad(p, "", "world_size", "1 with a push: pushed items go to one rank", world);
     return dlpi_fetch_chain(p, st);
 }
 
@@ -21626,7 +21606,8 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
-    if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    if (p->keeper_stage != st)
+        return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
     if (p->source->keeps == NULL) {
         while (before->work < 0) before = &p->stages[before->prev];
         p->kept_by = before->work;
@@ -21999,8 +21980,8 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
         if (n <= most) continue;
         w->bad_field = k->f[f].name;
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64
-                        " (0: of a fixed size, no length is set)",
+                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64 " (0: the "
+                        "size is fixed, so set no length)",
                         k->f[f].name, n, most);
     }
     return 0;
@@ -22011,10 +21992,11 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
 static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
-    if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "queue.capacity", d->n_cells, 0, 1 << 20, "0..2^20");
     if (rc != DLP_OK) return rc;
     if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
+        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
     k->n = d->n_fields;
     k->asked = d->n_cells;
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
@@ -22024,15 +22006,14 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
-        return dlpi_refuse(
-            p, DLP_ERR_GRAPH, st->name, "",
-            "stage \"%s\" writes the rows, so nobody writes scratch fields. Read and "
-            "decode where its inputs are made.",
-            p->source_stage->name);
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "\"%s\" makes these rows, so no fetch writes fields that end in them; "
+                           "let the fields end above it",
+                           p->source_stage->name);
     if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
-        return dlpi_bad_graph(p, st->name,
-                              "nobody writes scratch fields of items that are pushed: push what "
-                              "was decoded, or decode in a map");
+        return dlpi_bad_graph(
+            p, st->name,
+            "items are pushed, so no fetch writes fields that end in rows; push other fields");
     return DLP_OK;
 }
 
@@ -22043,17 +22024,15 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
-                              "a pipe has scratch fields once: put all into one scratch stage");
+                              "fields end in two maps of rows; let all of them end in one");
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
-            "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
-            "chunks. Leave one of them out.",
+            "fields end in a map of items, and \"%s\" splits chunks; leave one of the two out",
             p->lender_stage->name);
     if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "scratch must come directly after the stage that fetches what is "
-                              "in it");
+                              "fields that end must be written by the fetch directly before");
     for (int at = st->next; at >= 0; at = p->stages[at].next) {
         dlpi_stage *s = &p->stages[at];
         if (s->dataset != NULL) continue; /* a zip */
@@ -22063,8 +22042,8 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     }
     if (reads == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow scratch directly (but for zips and "
-                              "guards): it reads what was fetched");
+                              "fields end, and no map follows their fetch; only fetches and "
+                              "guards may stand between the two");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
@@ -22080,11 +22059,11 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
         if (strcmp(k->f[i].name, k->f[j].name) == 0)
             rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
-                                "name is that of fields[%" PRIu32 "] already", j);
+                                "name is that of fields[%" PRIu32 "], too; rename one", j);
     for (uint32_t j = 0; j < p->items.n && rc == DLP_OK; j++)
         if (strcmp(k->f[i].name, p->items.at[j].name) == 0)
             rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
-                                "name is that of the dataset's fields[%" PRIu32 "] already", j);
+                                "field %" PRIu32 " of the rows has this name, too; rename one", j);
     return rc;
 }
 
@@ -22127,7 +22106,7 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     uint64_t at = 0, align = 8;
     int rc = DLP_OK;
     if (p->items.n + k->n > DLP_MAX_FIELDS)
-        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all datasets", k->n);
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
     for (uint32_t i = 0; i < k->n; i++)
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
@@ -22272,7 +22251,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
     if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
+        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -22296,7 +22275,7 @@ DLPI_COLD static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
         while (k >= n && k < all && strcmp(scratch->fields[k - n].name, g->names[i]) != 0) k++;
         if (k == all)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
-                               "the dataset has no field \"%.31s\"", g->names[i]);
+                               "no row above has a field \"%.31s\"", g->names[i]);
         g->at[i] = k;
         g->of[i] = p->items.at[k < n ? k : 0];
         if (k >= n && dlpi_field_init(p, st->name, &g->of[i], &scratch->fields[k - n], k - n, 1,
@@ -22527,17 +22506,13 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
-                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        "0 in a second fetch, which goes by the numbers of items",
                         st->dataset->open_end);
     if (st->dataset->filter)
-        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter",
+                        "0 in a second fetch: DLP_SKIP leaves the row out", st->dataset->filter);
     return st->dataset->n_items > 0 ? DLP_OK
                                     : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-}
-
-static const char *dlpi_join_word(const dlpi_stage *st) {
-    return dlpi_join_mixes(st) ? "a mix" : "a zip";
 }
 
 /* What the others may not be. */
@@ -22546,14 +22521,13 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
-            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
-            "in fetch.",
-            dlpi_join_word(st), p->lender_stage->name);
+            "\"%s\" cannot write into the rows of \"%s\"; write these fields in the first fetch",
+            st->name, p->lender_stage->name);
     if (p->source->no_state_at)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
-                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
-                           "as it runs. Write these fields where its inputs are made.",
-                           dlpi_join_word(st), p->source_stage->name);
+                           "\"%s\" fetches by number, and \"%s\" makes items of unknown count; "
+                           "fetch these fields above it",
+                           st->name, p->source_stage->name);
     return DLP_OK;
 }
 
@@ -22565,17 +22539,17 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
-                           "another mix), and it comes after \"%s\"",
+                           "a fetch of a mix must directly follow another fetch of the mix, and "
+                           "this one follows \"%s\"",
                            before->name);
     if (p->source_stage != p->sampler)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
-                           "Put all of them into its manifest.",
+                           "\"%s\" loads parts of one dataset, so no mix can follow; list the "
+                           "parts of all datasets there",
                            p->source_stage->name);
     if (n > most)
-        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
-                        (int64_t)n);
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "at most 2^48 together with the datasets before", (int64_t)n);
     p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
     return DLP_OK;
@@ -22587,9 +22561,9 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
-                           ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset->n_fields);
+                           "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
+                           "of the mix",
+                           st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -22597,8 +22571,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
             continue;
         return dlpi_bad_field(p, st->name, i, b->name, "name",
-                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
-                              "of another type or shape",
+                              "name, type or shape differ from \"%s\" of the first dataset; "
+                              "datasets of a mix need the same fields",
                               a->name);
     }
     st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
@@ -22611,8 +22585,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
-                           ": rows have an item of each",
+                           "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope =
@@ -22745,19 +22718,19 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 /* What its desc may say, and what has no meaning for records that come once. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE: a maker says the rest"},
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: what is read on is read once"},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0: a maker says it"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: a pushed item is read once"},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0; set it in a maker"},
         {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, "0: this stage waits for producers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: what is read on has one worker"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
-    const char *once = "0: what is pushed comes once";
+    const char *once = "0: pushed items come once";
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
-                "0 or 1 before a maker: one thread reads what is pushed");
+                "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
-    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
+    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
     if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
@@ -22912,8 +22885,8 @@ static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show,
 
 DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_out *o = st->self;
-    const char *bad = p->lender_stage  ? "with a split: its views are the trainer's alone"
-                      : p->d.unordered ? "with unordered = 1: an out has its batches in their order"
+    const char *bad = p->lender_stage  ? "with a split: only one consumer gets its views"
+                      : p->d.unordered ? "with unordered = 1: outs get batches in order"
                                        : NULL;
     if (bad != NULL)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
@@ -23041,8 +23014,8 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
    else is asked for in vain is told by a warning (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch workers"},
     };
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
@@ -23051,7 +23024,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_de
                                           : NULL;
     if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
-        return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
+        return dlpi_not_null(p, st->name, called, "without a collate or batch workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 
@@ -23527,11 +23500,11 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_device *d = &x->device;
     int held = p->d.max_held ? p->d.max_held : 1;
     if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
-                        0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "device",
+                           "device has no alloc, free, copy, record or done; give all of these");
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
     dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
-                "max_held + 1..64");
+                "max_held + 1..64 (queue.capacity of a transfer node)");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }
@@ -23956,30 +23929,32 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 }
 /* ---- what the desc may say, and what follows ---- */
 
+#define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
+
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
     if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "where items has the counts");
+        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
     if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
+        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
                  d->window);
     if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, as min_items, where the counts are given",
+        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
+        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -23989,12 +23964,12 @@ static int dlpi_parts_run(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
          "0..2^48; DLP_FOREVER with max_items, where load counts"},
-        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
-        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
+        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 with items or count of parts"},
+        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 with items or count of parts"},
     };
     dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (p->d.agree != NULL)
-        dlpi_not_null(p, "", "agree", "where the counts are given: all ranks know the end");
+        dlpi_not_null(p, "", "agree", "with items or count of parts: all ranks know the end");
     return p->err.code;
 }
 
@@ -24010,9 +23985,9 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
         return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
                            "part %" PRIu64 ": count returned %d", i, rc);
     if (*items <= room) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, st->name, "items",
-        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "items",
+                       "part %" PRIu64 " has %" PRIu64 " items, so all parts have more than 2^48",
+                       i, *items);
 }
 
 /* Take the desc: its numbers, and the items before each part. */
@@ -24044,8 +24019,8 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
-                           items);
+                           "n_items is %" PRIu64 ", but the parts have %" PRIu64 " items; set 0",
+                           ds->n_items, items);
     ds->n_items = items;
     return DLP_OK;
 }
@@ -24059,7 +24034,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if ((rc = dlpi_check_divides(p, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
-                "one for each stream with steps_per_epoch");
+                "at least streams with steps_per_epoch");
     dlpi_within(p, "", "steps_per_epoch", (int64_t)q->steps, 0,
                 (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
@@ -24102,10 +24077,11 @@ DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
-                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
-                       need, q->d.queue_size);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch may "
+                       "need %" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
+                       "streams",
+                       q->d.queue_size, need);
 }
 
 /* ---- memory ---- */
@@ -24716,7 +24692,8 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
+                        x->d.max_out);
     return DLP_OK;
 }
 
@@ -24959,8 +24936,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     if (rc == 0 && b.made > 0 && b.made < x->found.least_items &&
         x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
-                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
-                      " a callback leaves out none, or all",
+                      "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
+                      "callbacks must leave out all, or none",
                       b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     rc = dlpi_redzone_made(w, x, c, rc);
@@ -25179,9 +25156,9 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found **next = &q->next;
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams; a state has room for %" PRIu32
-                           " paths of %" PRIu32 " bits. Set fewer streams, or more ranks",
-                           q->cursors.n, fit, dlpi_cursor_bits(&q->cursors));
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           "; set fewer streams, or use more ranks",
+                           q->cursors.n, fit);
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -25200,7 +25177,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     }
     q->n_cells = dlpi_branches_cells(j);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most, of all branches");
+                       "65536 cells at most in all branches");
 }
 
 /* ---- memory ---- */
@@ -25394,7 +25371,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     }
     x->all_cells = (uint32_t)cells;
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most, of all branches and the rows behind them");
+                       "65536 cells at most in all branches and the rows behind them");
 }
 
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
@@ -25545,13 +25522,13 @@ static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const d
 }
 
 static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
-    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 after pack", n);
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 for pack", n);
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, node, i, f[i].name, "shape",
-                                  "after pack each field is ragged, and has the shape[0] of the "
-                                  "first one, the longest document, below 2^31");
+                                  "before a pack each field must be ragged, and all have one "
+                                  "shape[0]: the longest document, below 2^31");
     return DLP_OK;
 }
 
@@ -25580,8 +25557,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
                         k->d.min_documents);
     if (k->x.found.most_items > UINT64_C(1) << 31)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
-                           "an input has up to %" PRIu64 " documents of %" PRIu64
-                           " tokens, 2^31 tokens at most; let inputs, or shape[0], be smaller",
+                           "an input has up to %" PRIu64 " documents of %" PRIu64 " tokens, must "
+                           "be at most 2^31 tokens; lower shape[0]",
                            k->most_documents, k->longest);
     for (uint32_t i = 0; i < n; i++) {
         k->fields[i] = from[i];
@@ -25750,10 +25727,12 @@ static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *
     for (uint32_t f = 1; f < k->n; f++)
         if (lengths[f] != lengths[0])
             return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                            "field \"%s\" has %" PRIu64 " rows, but \"%s\" has %" PRIu64,
                             fs->at[f].name, lengths[f], fs->at[0].name, lengths[0]);
     if (longer && k->d.longer == DLP_PACK_LONGER_ERROR)
-        return dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "the document has %" PRIu64 " tokens, a row has %" PRIu32 "; set "
+                        "pack.longer, or raise tokens",
                         lengths[0], k->d.tokens);
     return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
 }
@@ -25780,8 +25759,8 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     }
     if (to->n > 0 && to->n < k->x.found.least_items)
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "it has %" PRIu32
-                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        "the input made %" PRIu32 " documents with tokens, min_documents of "
+                        "\"%s\" is %" PRIu64 "; lower it",
                         to->n, w->st->name, k->x.found.least_items);
     cell->items = tokens;
     cell->bytes = tokens * k->unit[0];
@@ -26397,9 +26376,9 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     if (most > INT64_MAX / 2 / (int64_t)p->batches_per_epoch)
         most = INT64_MAX / 2 / (int64_t)p->batches_per_epoch;
     dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, most,
-                "such that all rows are at most 2^48");
+                "1 or more, and all rows together at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
-        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+        dlpi_bad(p, st->name, "n_rows", "such that items have chunk_rows, the last one fewer",
                  (int64_t)d->n_rows);
     return p->err.code;
 }
@@ -26414,19 +26393,19 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
-        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
-                 (int64_t)c->d.n_rows);
+        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows",
+                 "alike in all items with this order of the list", (int64_t)c->d.n_rows);
     if (c->d.within_chunks)
         dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
                     "at most a chunk's rows with within_chunks");
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
-        dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+        dlpi_bad(p, st->name, "last", "DLP_LAST_PARTIAL, as the last item has no full batch", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
-        dlpi_bad(p, st->name, "within_chunks",
-                 "1 with world_size of 2 and more, where batches would span items. Or let "
-                 "dlp_chunks_open wire the pipe",
-                 0);
+        dlpi_bad(
+            p, st->name, "within_chunks",
+            "1 if several ranks have batches that span items; or open the pipe by dlp_chunks_open",
+            0);
     return p->err.code;
 }
 
@@ -26458,9 +26437,10 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
             return dlpi_bad_field(p, st->name, f, d->name, "ragged",
                                   "ragged is 1, must be 0 before a split stage");
         if (rows < (int64_t)room)
-            return dlpi_bad_field(
-                p, st->name, f, d->name, "shape[0]",
-                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+            return dlpi_bad_field(p, st->name, f, d->name, "shape[0]",
+                                  "shape[0] is %" PRId64 ", but a rank has %" PRIu64 " rows of a "
+                                  "chunk",
+                                  rows, room);
     }
     return DLP_OK;
 }
@@ -26478,8 +26458,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "DLP_ON_ERROR_RAISE with a preload");
     if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
-                 "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
-                 "rows in every epoch; or set within_chunks",
+                 "0 if ranks share batches that span shuffled chunks; or set within_chunks = 1",
                  c->preload);
     return p->err.code;
 }
@@ -26773,15 +26752,15 @@ static int dlpi_check_graph(dlp_pipe *p) {
         if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                                rank < before
-                                   ? "stage \"%s\" can't follow \"%s\": it must come before"
-                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of them",
+                                   ? "node \"%s\" must stand before node \"%s\"; move its row up"
+                                   : "node \"%s\" does what \"%s\" does; leave one of the two out",
                                st->name, p->stages[i - 1].name);
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         dlpi_roles_take(p, st);
     }
-    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the pipe has no list");
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the pipe has no fetch");
-    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the pipe has no batch");
+    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the table has no list node");
+    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the table has no fetch node");
+    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
 }
 
 DLPI_COLD
@@ -26814,7 +26793,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
-            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
+            rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
+                             "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
     if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
@@ -26897,8 +26877,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
-                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)",
+                  "%d worker threads on %d cores; if items compute rather than wait, lower "
+                  "num_workers",
                   begin - 1, p->cpus);
 }
 
@@ -26916,7 +26896,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     w->started = 0;
     if (rc == EINVAL && w->st->w.stack_bytes)
         return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+                           "the system refuses stack_bytes %" PRIu64 "; set whole pages, 16384 or "
+                           "more, or 0",
+                           w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
@@ -27520,8 +27502,8 @@ DLPI_COLD
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
-                   "the region is a file in memory of %" PRIu64 " bytes, "
-                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)",
+                   "the pipe's memory is a file of %" PRIu64 " bytes, above the limit of file "
+                   "sizes; raise it (ulimit -f)",
                    p->region_bytes);
     e.errnum = EFBIG;
     return dlpi_pipe_fail(p, &e);
@@ -27557,7 +27539,7 @@ static int dlpi_region_map(dlp_pipe *p) {
     if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
     p->region = at;
     if (p->huge_pages == 1 && madvise(at, bytes, 14) != 0) /* MADV_HUGEPAGE */
-        dlpi_warn(p, "transparent huge pages are not to be had for the region: %s",
+        dlpi_warn(p, "huge_pages: the kernel gives none: %s. Set DLP_HUGE_NONE, or enable them",
                   strerror(errno));
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
@@ -27864,7 +27846,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
                         : st->work < 0 && st->w.retries ? "retries"
                                                         : NULL;
     if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 DLPI_COLD
@@ -28276,11 +28258,11 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
                         q->errnum ? "is a directory" : "is no regular file");
     case DLPI_FILE_OUTSIDE:
         return dlp_fail(q->item->call, 0,
-                        "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64, name,
+                        "%s: has %" PRIu64 " bytes, the item needs %" PRIu64 " from %" PRIu64, name,
                         q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
                  f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
@@ -28590,7 +28572,7 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of files wants the worker_init that it has");
+    return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */
@@ -28770,19 +28752,19 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
-        return *field = "n_items", "1 to 2^48 items";
+        return *field = "n_items", "must be 1 to 2^48";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "describe one at least, with n_fields";
+        return *field = "fields", "give one at least, and n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate, which say where an item is";
+        return *field = "paths", "give either paths or locate, which say where items are";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
-               "1 to 2^40 with a decode: the most bytes that an item's file has";
+               "must be 1 to 2^40 with a decode: the most bytes of an item's file";
     if (direct && d->max_bytes != 0)
-        return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
+        return *field = "max_bytes", "must be 0 without a decode, or with direct: field 0 says it";
     if (direct && dlpi_field_item_bytes(d->fields) == 0)
-        return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
+        return *field = "fields[0]", "must have a dtype of 8 to 64 bits, and a shape of 1 and more";
     return NULL;
 }
 
@@ -28800,7 +28782,7 @@ static void dlpi_files_choose(dlpi_files *f) {
         dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
     else
         snprintf(f->backend, sizeof f->backend, "threads: io_uring is %s here (errno %d)",
-                 rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
+                 rc == EPERM || rc == EACCES ? "forbidden" : "missing", rc);
 }
 
 static int dlpi_files_close(dlp_source *source) {
@@ -29053,12 +29035,12 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     size = (uint64_t)st.st_size;
     if (file->offset > size || n > size - file->offset)
         return dlp_fail(part->call, 0,
-                        "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
+                        "%s: %" PRIu64 " bytes from %" PRIu64 " on, the file has %" PRIu64,
                         dlpi_path_end(path), n, file->offset, size);
     if (n == 0) n = size - file->offset;
     part->bytes = n;
     if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
-    dlp_fail(part->call, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+    dlp_fail(part->call, 0, "%s: the part has %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
              dlpi_path_end(path), n, part->capacity);
     return DLP_ERR_LENGTH;
 }
@@ -29081,7 +29063,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const char *name;
     int fd, rc = 0;
     if (part->index >= f->n_files)
-        return dlp_fail(part->call, 0, "there are %" PRIu64 " files", f->n_files);
+        return dlp_fail(part->call, 0, "n_files is %" PRIu64 ", must be n_parts", f->n_files);
     name = f->files[part->index].path;
     if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
         (int)sizeof path) {
@@ -29177,7 +29159,7 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
     memset(m, 0, sizeof *m);
     m->fd = -1;
     if (path == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths: one of them is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths has a NULL; give all paths");
     if ((m->path = strdup(path)) == NULL) return dlpi_mapped_system(err, path, "strdup", ENOMEM);
     do m->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe: not to wait for ever */
     while (m->fd < 0 && errno == EINTR);
@@ -29434,12 +29416,12 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
     tokens = dlpi_little32(head + 8);
     if (!dlpi_llmc_magic(magic))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "magic %" PRIu32 ", llm.c's are %d and %d", magic, DLPI_LLMC_U16,
-                                 DLPI_LLMC_U32);
+                                 "the magic is %" PRIu32 ", must be %d or %d for llm.c", magic,
+                                 DLPI_LLMC_U16, DLPI_LLMC_U32);
     known = magic == DLPI_LLMC_U16 ? 1 : 7;
     if (version != known)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 4,
-                                 "version %" PRIu32 ", known is %" PRIu32, version, known);
+                                 "the version is %" PRIu32 ", must be %" PRIu32, version, known);
     if ((rc = dlpi_tokens_width(t, m, magic == DLPI_LLMC_U16 ? 2 : 4, err)) != DLP_OK) return rc;
     if (m->size != DLPI_LLMC_BYTES + tokens * t->width)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
@@ -29580,18 +29562,18 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
-                  {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
-                  {"format", "DLP_TOKENS_*"},
-                  {"windows", "0 to 2^20"},
-                  {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "required, 1 to 2^30 tokens of a window"},
-                  {"stride", "0 to 2^48"},
-                  {"widen", "0 or 1"},
-                  {"reads", "0 or 1"},
-                  {"insist", "0 or 1"},
-                  {"multiple", "0 to 2^20"},
-                  {"read_ahead", "DLP_NONE, or 0 and more"}};
+    } wrongs[] = {{"pattern", "give either pattern or paths"},
+                  {"n_paths", "must be 1 to 2^20 with paths, 0 with a pattern"},
+                  {"format", "must be DLP_TOKENS_*"},
+                  {"windows", "must be 0 to 2^20"},
+                  {"header_bytes", "must be 0 but for DLP_TOKENS_U16 and _U32; under 2^62"},
+                  {"length", "must be 1 to 2^30 tokens of a window"},
+                  {"stride", "must be 0 to 2^48"},
+                  {"widen", "must be 0 or 1"},
+                  {"reads", "must be 0 or 1"},
+                  {"insist", "must be 0 or 1"},
+                  {"multiple", "must be 0 to 2^20"},
+                  {"read_ahead", "must be DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
                        d->paths ? d->n_paths == 0 || d->n_paths > DLPI_TOKENS_SHARDS
@@ -29850,9 +29832,9 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         rc = dlpi_tokens_shard_open(t, i, paths[i], err);
     if (rc == DLP_OK && t->first[n] == 0)
         rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not %s of %" PRIu64
-                            " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->multiple > 1 ? "'multiple' items" : "one item",
+                            "%" PRIu64 " shards have %" PRIu64 " tokens, and none has %s of "
+                            "%" PRIu64 " windows of %" PRIu64 " tokens; lower length",
+                            n, t->info.tokens, t->multiple > 1 ? "'multiple' items" : "one item",
                             t->info.windows, t->info.length + 1);
     if (rc != DLP_OK) {
         dlpi_tokens_free(t);
@@ -29873,11 +29855,11 @@ DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *de
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens need a little-endian CPU");
     if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
     rc = dlpi_tokens_glob(desc->pattern, &found, err);
     if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, must be at most 2^20",
                             (size_t)found.gl_pathc);
     if (rc == DLP_OK)
         rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
@@ -30020,7 +30002,7 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
     if (f->n_files >= f->d.max_files) {
         free(path);
         return dlpi_error_set(err, DLP_ERR_LIMIT, "max_files",
-                              "%s: has more than %" PRIu64 " files that count",
+                              "%s: has more than %" PRIu64 " files; raise max_files",
                               dlpi_path_end(f->d.path), f->d.max_files);
     }
     files = dlpi_folder_room(f->files, f->n_files, &f->files_room, sizeof *files);
@@ -30124,7 +30106,7 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     if (n == 0)
         return dlpi_error_set(
             err, DLP_ERR_ARG, "path",
-            "%s: has no directories: each below the path is a class; name the one above",
+            "%s: has no directories, which are the classes; give the path above them",
             dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
@@ -30212,11 +30194,11 @@ DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_er
     int rc;
     if (out == NULL || desc == NULL || desc->path == NULL || desc->path[0] == 0) {
         const char *name = out == NULL ? "out" : desc == NULL ? "desc" : "path";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s: required", name);
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is missing", name);
     }
     if ((desc->extensions == NULL) != (desc->n_extensions == 0))
         return dlpi_error_set(err, DLP_ERR_ARG, "extensions",
-                              "extensions: none, or all of n_extensions");
+                              "extensions, n_extensions: give both, or neither");
     if ((f = calloc(1, sizeof *f)) == NULL) return dlpi_folder_memory(err);
     f->d = *desc;
     if (f->d.max_files == 0 || f->d.max_files > UINT64_C(1) << 31)
@@ -30305,11 +30287,11 @@ static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
                                  "is not IDX: its first 2 bytes "
                                  "are not 0");
     if (b[2] < 8 || b[2] > 14 || types[b[2] - 8] == 0)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is none of IDX's",
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is unknown to IDX",
                                  b[2]);
     if (b[3] < 1 || b[3] > DLP_MAX_DIMS)
         return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 3,
-                                 "%d dimensions, 1 to %d are known", b[3], DLP_MAX_DIMS);
+                                 "%d dimensions, must be 1 to %d", b[3], DLP_MAX_DIMS);
     h->dtype = types[b[2] - 8];
     h->ndim = b[3];
     if ((rc = dlpi_mapped_head(m, 4, 4 * h->ndim, b, "header", err)) != DLP_OK) return rc;
@@ -30392,7 +30374,7 @@ static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
     char descr[16];
     dlpi_npy_space(n);
     if (n->at < n->end && *n->at == '[')
-        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type");
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type; save plain numbers");
     if (!dlpi_npy_string(n, descr, sizeof descr))
         return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no type after 'descr'");
     if (descr[0] == '>') return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a big-endian type");
@@ -30436,7 +30418,7 @@ static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool 
     if (!dlpi_npy_string(n, key, sizeof key)) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no key");
     while (k < 3 && strcmp(key, keys[k]) != 0) k++;
     if (k == 3 || (*seen >> k & 1) != 0)
-        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "a key that is not its own, or twice");
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "an unknown key, or a key twice");
     *seen |= 1u << k;
     if (!dlpi_npy_is(n, ':')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no colon after a key");
     if (k == 0) return dlpi_npy_descr(n, h);
@@ -30451,14 +30433,14 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     while (!dlpi_npy_is(n, '}')) {
         if ((rc = dlpi_npy_entry(n, h, &seen, &fortran)) != DLP_OK) return rc;
         if (dlpi_npy_is(n, ',')) continue;
-        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of it");
+        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of the dict");
         break;
     }
     dlpi_npy_space(n);
-    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something after its end");
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "text after the dict");
     if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
     if (fortran && h->ndim > 1)
-        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order; save it in C order");
     return DLP_OK;
 }
 
@@ -30470,18 +30452,18 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
     int rc = dlpi_mapped_head(m, 0, 10, b, "header", err);
     if (rc != DLP_OK) return rc;
     if (memcmp(b, "\x93NUMPY", 6) != 0)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "is not npy: another magic");
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "does not begin as npy");
     if (b[6] < 1 || b[6] > 3 || b[7] != 0)
         return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 6,
-                                 "npy version %d.%d, 1.0 to 3.0 are known", b[6], b[7]);
+                                 "npy version %d.%d, must be 1.0 to 3.0", b[6], b[7]);
     prefix = b[6] == 1 ? 10 : 12;
     if ((rc = dlpi_mapped_head(m, 0, prefix, b, "header", err)) != DLP_OK) return rc;
     bytes = (uint64_t)b[8] | (uint64_t)b[9] << 8;
     if (prefix == 12) bytes |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
     if (bytes > DLPI_NPY_HEADER_MOST)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
-                                 "an npy header of %" PRIu64 " bytes, %d is the most", bytes,
-                                 DLPI_NPY_HEADER_MOST);
+                                 "the npy header has %" PRIu64 " bytes, must have at most %d",
+                                 bytes, DLPI_NPY_HEADER_MOST);
     if ((text = malloc((size_t)bytes + 1)) == NULL)
         return dlpi_mapped_system(err, m->path, "malloc", ENOMEM);
     rc = dlpi_mapped_head(m, prefix, bytes, text, "header", err);
@@ -30505,7 +30487,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
+                                 "begins neither as npy nor as IDX; for files of CIFAR set format");
     return DLP_OK;
 }
 
@@ -30543,8 +30525,8 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
     for (uint32_t i = 1; i < h->ndim; i++) bytes = dlpi_times(bytes, h->shape[i]);
     *row = bytes;
     if (bytes == 0 || bytes > DLPI_CELL_MAX)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "rows of %" PRIu64 " bytes",
-                                 bytes);
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "rows have %" PRIu64 " bytes, must have 1 to 2^46", bytes);
     bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
     if (bytes == m->size) return DLP_OK;
     return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
@@ -30576,7 +30558,7 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     c->field = a->info.n_fields;
     if (c->field + (cifar ? 2 : 1) + fine > DLP_MAX_FIELDS)
         return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                              "columns: they have more than 16 fields");
+                              "columns have more than 16 fields; leave some out");
     if (cifar) {
         if (fine) dlpi_array_field(a, c, "coarse", DLP_U8, NULL, 0);
         dlpi_array_field(a, c, fine ? "fine" : "label", DLP_U8, NULL, 0);
@@ -30611,7 +30593,7 @@ static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_c
     if (rc != DLP_OK) return rc;
     if (!dlpi_array_like(a, c, &h))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, f->m.path, 0,
-                                 "its rows are not as those of the column's first file");
+                                 "type or shape of rows differ from the column's first file");
     c->row_bytes = row;
     f->data = h.data;
     f->first = c->rows;
@@ -30640,22 +30622,22 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
         return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                              "columns: 1 to 16 are required, with n_columns");
+                              "columns is missing: give 1 to 16, and n_columns");
     if (d->reads != 0 && d->reads != 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads must be 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
         const dlp_array_column *c = &d->columns[i];
         bool cifar = c->format >= DLP_ARRAY_CIFAR10;
         size_t name = c->name ? strlen(c->name) : 0;
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
-            wrong = "format: DLP_ARRAY_*";
+            wrong = "format must be DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
-                          : "name: required, 1 to 31 bytes";
+            wrong = cifar ? "name must be NULL: fields of CIFAR have names"
+                          : "name must have 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
-            wrong = "n_paths: 1 to 2^16 with paths, 0 with a path";
+            wrong = "n_paths must be 1 to 2^16 with paths, 0 with a path";
         if (wrong)
             return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns[%" PRIu32 "].%s", i, wrong);
     }
@@ -30678,12 +30660,13 @@ static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 1; k < a->n_columns; k++)
         if (a->columns[k].rows != rows)
             return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                                  "\"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                                  "lengths differ: \"%s\" has %" PRIu64 " rows, \"%s\" has "
+                                  "%" PRIu64,
                                   a->names[a->columns[k].field], a->columns[k].rows,
                                   a->names[a->columns[0].field], rows);
     if (rows == 0 || rows > DLPI_MAX_ITEMS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "%" PRIu64 " rows, 1 to 2^48 can be",
-                              rows);
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns have %" PRIu64 " rows, must have 1 to 2^48", rows);
     a->info.n_items = rows;
     a->info.fields = a->fields;
     return DLP_OK;
@@ -30834,12 +30817,12 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
         uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
         if (c->swap > 1)
             return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
-                                     "big-endian numbers: a fetch of dlp_arrays_open turns them");
+                                     "has big-endian numbers; open it by dlp_arrays_open");
         for (uint64_t i = 0; i < c->n_files; i++)
             if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
                     err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
-                    "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
+                    "numbers must begin at a multiple of %d bytes", (int)bytes);
     }
     return DLP_OK;
 }
@@ -30938,11 +30921,10 @@ DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
-                              "reads: 0, for batches are views of files "
-                              "that are mapped");
+                              "reads must be 0: batches are views of mapped files");
     if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given; it must be 0, for the files say it.", given);
+                              "%s is given, must be 0 or NULL: the files say it", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
@@ -31293,11 +31275,11 @@ DLPI_COLD static void dlpi_indexed_free(dlpi_indexed *x) {
 /* Is a list of files given, by one path or by several? Else say what is wrong. */
 DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *const *paths,
                                                 uint64_t n, int32_t threads, const char **field) {
-    if ((path == NULL) == (paths == NULL)) return *field = "paths", "one of path and paths";
+    if ((path == NULL) == (paths == NULL)) return *field = "paths", "given, or path, but not both";
     if (path != NULL && n != 0) return *field = "n_paths", "0 with path";
     if (paths != NULL && (n == 0 || n > 1u << 20)) return *field = "n_paths", "1 to 2^20";
     for (uint64_t i = 0; i < n; i++)
-        if (paths[i] == NULL) return *field = "paths", "none of them NULL";
+        if (paths[i] == NULL) return *field = "paths", "without a NULL";
     if (threads < 0 || threads > 256) return *field = "threads", "0 to 256";
     return NULL;
 }
@@ -31341,7 +31323,8 @@ DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_i
 /* Say that an item is too long. */
 DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_item *item,
                                        uint64_t at, uint64_t n, uint64_t most) {
-    dlp_fail(item->call, 0, "%s: byte %" PRIu64 ": %" PRIu64 " bytes, %" PRIu64 " are the most",
+    dlp_fail(item->call, 0,
+             "%s: byte %" PRIu64 ": the item has %" PRIu64 " bytes, must have at most %" PRIu64,
              dlpi_path_end(f->m.path), at, n, most);
     return DLP_ERR_LENGTH;
 }
@@ -31591,13 +31574,13 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
     if (d->no_empty < 0 || d->no_empty > 1) return *field = "no_empty", "0 or 1";
     if ((d->fields == NULL) != (d->n_fields == 0))
-        return *field = "n_fields", "0 if fields is NULL, and only then";
-    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "those that parse writes";
+        return *field = "n_fields", "0 without fields, else above 0";
+    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "given: what parse writes";
     if (d->parse == NULL && d->n_fields > 0 &&
         (d->n_fields > 1 || !d->fields->ragged || d->fields->ndim != 1 ||
          (d->fields->dtype & 0xffff) != 8))
         return *field = "fields",
-               "one without a parse: ragged, of one dimension and one byte an element";
+               "one field without a parse: ragged, of one dimension and one byte an element";
     return NULL;
 }
 
@@ -31635,9 +31618,9 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
     const char *field = "", *wrong;
     dlpi_lines *l;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
     if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     l = dlpi_indexed_new(sizeof *l, desc->path, desc->paths, desc->n_paths);
     if (l == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     l->d = *desc;
@@ -31926,7 +31909,7 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
         bool has_data;
         int rc = dlpi_tar_header(t, &h);
         if (rc == 0 && (next.name || next.size))
-            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "it ends behind a pax header");
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the shard ends behind a pax header");
         if (rc != 1) return rc;
         if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
         if (rc == 1) continue;
@@ -31999,8 +31982,7 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
         if (to->s.key == NULL && (to->s.key = dlpi_tar_keep(to, e.name, e.key)) == NULL) break;
         if (strncmp(to->s.key, e.name, e.key) != 0 || to->s.key[e.key] != 0)
             return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins,
-                                  "a member of another sample: the "
-                                  "index does not fit the shard");
+                                  "the index does not fit; remove its .dlpidx");
         if (to->s.n_members == DLPI_TAR_MEMBERS)
             return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins, "more than %d members of %.80s",
                                   DLPI_TAR_MEMBERS, to->s.key);
@@ -32018,7 +32000,7 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
                               "than %d bytes",
                               DLPI_TAR_TEXT);
     if (rc == 0 && to->s.key == NULL)
-        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "no member: the index does not fit the shard");
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "the index does not fit; remove its .dlpidx");
     return rc;
 }
 
@@ -32145,10 +32127,10 @@ DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const ch
     if (wrong != NULL) return wrong;
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
-    if (d->fields == NULL) return *field = "fields", "those of a sample";
+    if (d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS) return *field = "n_fields", "1 to 16";
     for (uint32_t i = 0; d->extensions != NULL && i < d->n_fields; i++)
-        if (d->extensions[i] == NULL) return *field = "extensions", "none of them NULL";
+        if (d->extensions[i] == NULL) return *field = "extensions", "without a NULL";
     return NULL;
 }
 
@@ -32168,9 +32150,9 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
     const char *field = "", *wrong;
     dlpi_tar_source *s;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
     if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
     if (s == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     s->d = *desc;
@@ -32221,15 +32203,16 @@ DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
         if (t.code != DLP_ERR_MEMORY) return dlpi_tar_say(&t, &told, 0);
         dlpi_tar_fail(&told, 0,
-                      "max_part_bytes is %" PRIu64 ", with no room for the places of %" PRIu64
-                      " samples and more",
+                      "max_part_bytes is %" PRIu64 ", too little for %" PRIu64 " samples and "
+                      "more; raise it",
                       part->capacity, to.n);
         return DLP_ERR_LENGTH;
     }
     to.at[to.n] = to.n - 1;
     part->bytes = begins + (to.n + 1) * 8;
     if (part->items != 0 && part->items != to.n - 1)
-        return dlpi_tar_fail(&told, 0, "%" PRIu64 " samples, not %" PRIu64, to.n - 1, part->items);
+        return dlpi_tar_fail(&told, 0, "the shard has %" PRIu64 " samples, the part says %" PRIu64,
+                             to.n - 1, part->items);
     part->items = to.n - 1;
     return 0;
 }
@@ -32241,13 +32224,13 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     const uint64_t *word, *at;
     dlpi_tar_told told;
     uint64_t n;
-    if (words < 2) return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    if (words < 2) return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     word = part->data;
     n = word[words - 1];
     at = word + words - 2 - (n < words - 1 ? n : 0);
     if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
         at[part->item + 1] > part->bytes)
-        return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+        return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     told = (dlpi_tar_told){item->call, dlpi_tar_name(p->desc, part->index)};
     return dlpi_tar_item(p->desc, item->worker_state, item, &told,
                          (const uint8_t *)part->data + at[part->item],
@@ -32355,7 +32338,7 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                               "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
     if (bytes == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": wrong dtype", f->name);
     if (f->ragged && f->ndim < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                               "field \"%s\" is ragged: ndim must be 1 or more", f->name);
@@ -33057,7 +33040,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
-                return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
+                return dlp_fail(it->call, 0, "producer %u pushed a damaged item", *producer + 1);
             if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
@@ -33093,14 +33076,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
-        return dlp_fail(it->call, 0, "another pipe reads this push");
+        return dlp_fail(it->call, 0, "another pipe reads this push; make a push for each");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
     words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (st == p->fetch && p->rows_end != st && s->kept == NULL)
-        return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
+        return dlp_fail(it->call, 0, "the dataset's reader is not that of the push");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
     dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
@@ -33128,8 +33111,7 @@ static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
 static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
     uint64_t row = UINT64_MAX;
     if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
-    if (row != it->index)
-        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    if (row != it->index) return dlp_fail(it->call, 0, "the item is gone: pushed items come once");
     dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
     return 0;
 }
@@ -33140,8 +33122,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     uint32_t producer = 0;
     int rc;
     if (!dlpi_reads_on(it->call->w->st) || it->call->w->at_once != NULL)
-        return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
-    if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
+        return dlp_fail(it->call, 0, "a push needs one worker, a thread or inline");
+    if (it->epoch > 0) return dlp_fail(it->call, 0, "a push has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
     if (it->index + 1 == s->damaged) return dlpi_push_damaged(s, it);
@@ -33421,7 +33403,7 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
                               h->version, DLPI_PUSH_VERSION);
     if (h->magic == DLPI_PUSH_MAGIC && (h->flags & ~(uint32_t)DLPI_PUSH_RAGGED) != 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
-                              "the push has flags that this program does not know");
+                              "the push has flags of a newer dlpipe");
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
@@ -33454,9 +33436,9 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
         (u->at.ragged != 0) == ((h->flags & DLPI_PUSH_RAGGED) != 0))
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
-                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
-                          " (names, types and shapes must be the same)",
+                          "the pipe has %" PRIu32 " fields, %" PRIu32 " bytes an item, the "
+                          "producer %" PRIu32 ", %" PRIu64 "; names, types and shapes must be the "
+                          "same",
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
@@ -33503,7 +33485,7 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
                               "Wait for its end, or take another number",
                               number);
     if (i < 0)
-        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " producers live", copy.producers);
     u->number = (uint32_t)i + 1;
     i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
@@ -33516,7 +33498,7 @@ static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     if (number > 0 && ended) {
         dlp_mpsc_detach_tx(&u->tx);
         return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", number);
+                              "producer %" PRIu32 " has ended its stream", number);
     }
     if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
         DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
@@ -33539,7 +33521,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
     if (rc != DLP_OK) return rc;
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
-        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
+        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe is closed, or has all items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
     if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;
@@ -34077,7 +34059,7 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     if (seen == 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no OpenCL %s",
                               n_platforms ? "device" : "platform is installed");
-    return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%u", (int)nth,
+    return dlpi_error_set(err, DLP_ERR_ARG, "device", "device is %d, must be 0..%u", (int)nth,
                           seen - 1);
 }
 
@@ -34098,8 +34080,9 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
         rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
         if (rc != 0) return dlpi_cl_fail(rc, "clGetContextInfo", DLP_ERR_DEVICE, "context", err);
         if (d->device < 0 || (size_t)d->device >= used / sizeof *devices)
-            return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: the context has %u devices",
-                                  (int)d->device, (unsigned)(used / sizeof *devices));
+            return dlpi_error_set(err, DLP_ERR_ARG, "device",
+                                  "device is %d, the context has %u devices", (int)d->device,
+                                  (unsigned)(used / sizeof *devices));
         *device = devices[d->device];
     } else {
         if ((rc = dlpi_cl_nth(c, d->device, err)) != DLP_OK) return rc;
@@ -34187,7 +34170,7 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
+                          "no OpenCL; define DLPIPE_OPENCL beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_OPENCL */
 
@@ -34474,9 +34457,10 @@ static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     if ((c->context = d->context) != NULL) return DLP_OK;
     if ((rc = c->call.device_count(&count)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
-    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (count == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device is visible");
     if (d->device < 0 || d->device >= count)
-        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "device is %d, must be 0..%d",
                               (int)d->device, count - 1);
     if ((rc = c->call.device_get(&c->device, d->device)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
@@ -34555,7 +34539,7 @@ static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     int rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
     if (rc != DLP_OK) return rc;
     if (d->later < 0 || d->later > 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, "later", "%d: it must be 0 or 1", (int)d->later);
+        return dlpi_error_set(err, DLP_ERR_ARG, "later", "later is %d, not 0 or 1", (int)d->later);
     if (!d->later) return dlpi_cuda_begin(c, d, err);
     c->later = d;
     c->gpu.info.kind = "cuda";
@@ -34601,7 +34585,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+                          "compiled without CUDA; define DLPIPE_CUDA beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_CUDA */
 
@@ -34654,14 +34638,16 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     uint32_t s;
     int rc = DLP_OK, make;
     if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
+                              "pipe or batch is NULL, or the pipe was not started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
     if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
     if (make == 0)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                              "the pipe has no GPU; use dlp_pipe_release");
 #ifdef DLPIPE_CUDA
     if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
@@ -34829,7 +34815,8 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
+                              "pipe or batch is NULL, or the pipe was not started");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
@@ -34840,7 +34827,7 @@ static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_erro
 
 static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
     if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, must be below %u", field,
                           batch->n_fields);
 }
 
@@ -34850,7 +34837,8 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **ou
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory: a tensor of %zu bytes",
+                              sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -34932,7 +34920,7 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     case DLP_ROWS_LENGTHS:
     case DLP_ROWS_OFFSETS:
         return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
-    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "what %d is no DLP_ROWS_*", what);
     }
 }
 
@@ -37941,7 +37929,8 @@ DLPI_COLD
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
-    const bool head = b->head[i] == i;
+    const bool head = b->head[i] == i, copies = st != NULL && strcmp(st->what, "copy") == 0;
+    const char *name = st == NULL ? "consumer" : copies ? "copy into rows" : st->name;
     static const char *const runs_in[2][2] = {{"thread", "threads"},
                                               {"worker process", "worker processes"}};
     const char *const *run;
@@ -37949,10 +37938,13 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_text t = {line, sizeof line, 0};
     dlpi_svg_box(o, st != NULL ? "box" : "box user", DLPI_PLAN_BOX_X, y, DLPI_PLAN_BOX,
                  b->height[i]);
-    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, st != NULL ? st->name : "consumer", 34);
+    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, name, 34);
     if (st == NULL) return;
     dlpi_plan_kind(st->kind, what, sizeof what);
-    dlpi_text_add(&t, "%.47s", st->what[0] != 0 ? st->what : what);
+    dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "",
+                  copies             ? st->name
+                  : st->what[0] != 0 ? st->what
+                                     : what);
     run = runs_in[st->placement & 1];
     if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
     if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");
@@ -38324,10 +38316,10 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
         int64_t its, of;
         if (o->local_world == NULL && !first) continue;
         if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
-            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
-                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
-                                  "of this run",
-                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+            return dlpi_error_set(
+                err, DLP_ERR_ARG, by->rank,
+                "%s is %d, but %s is %d, both of %d ranks; unset the one that is not of this run",
+                by->rank, (int)r, o->rank, (int)its, (int)w);
     }
     return DLP_OK;
 }
@@ -38511,7 +38503,7 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     const dlpi_launcher *by;
     dlp_ranks found;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     memset(&found, 0, sizeof found);
     if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
     if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
@@ -38565,8 +38557,8 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter",
-                        "0: nothing before it makes items of its inputs", st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter", "0: no row before this one makes items",
+                        st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
@@ -38640,7 +38632,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
         return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
     }
     rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1, of rows");
+                     "1..2^31 - 1 with rows");
     if (rc != DLP_OK) return rc;
     *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
     if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
@@ -38652,7 +38644,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
                             (int64_t)d->rows[c]);
         (*first)[c + 1] = sum += d->rows[c];
     }
-    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
     if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
 }
@@ -38821,14 +38813,15 @@ DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_erro
     dlpi_state s;
     int rc;
     if (p == NULL || state == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "pipe or state is NULL");
     if (!p->started || p->closing)
-        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe was not started, or is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (dlpi_is_shared(p))
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, p->sharing->words,
-                              "a pipe with %s goes on only", p->sharing->words);
+                              "a pipe with %s cannot seek; open one with resume",
+                              p->sharing->words);
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;
@@ -39264,7 +39257,8 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
             return dlpi_bad(t->p, node->name, both[i].field,
-                            "0: the pipe's desc, or workers, say it", (int64_t)both[i].got);
+                            "0; set the pipe's seed, or num_workers of the list",
+                            (int64_t)both[i].got);
     return DLP_OK;
 }
 
@@ -39297,10 +39291,10 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
                            s->seed, t->d->seed);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
-        return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
+        return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
     if (t->load != NULL && (s->order != DLP_ORDER_SEQUENTIAL || l->mix != NULL))
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                             "before a load node: shuffle says it");
+                             "before a load node: list.shuffle says the order");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
@@ -39343,12 +39337,13 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "what a source has");
+        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
-        return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
+        return dlpi_not_null(t->p, node->name, "fetch.source",
+                             "beside fields other than in_flight, of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "dataset.fields", "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
     *f = *source;
     rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
@@ -39362,7 +39357,7 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     if (d->async == NULL && d->fetch == NULL)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
     if (d->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.fields", "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
     f->batch_pool = d->batch_pool;
     if (d->async != NULL) f->async = *d->async;
     f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
@@ -39479,7 +39474,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
-        return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
+        return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
@@ -39518,9 +39513,9 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
                          t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
     if (rc == DLP_OK && t->batched && m->batch == NULL)
-        rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
+        rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
-        rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
+        rc = dlpi_missing(t->p, node->name, "map.item", "it to a map before the batch");
     return rc;
 }
 
@@ -39531,9 +39526,9 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     dlpi_stage *st;
     int rc = dlpi_map_given(t, node);
     if (rc == DLP_OK && m->ends != NULL)
-        rc = t->ops->see != NULL
-                 ? t->ops->see(t, node, &seen)
-                 : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+        rc = t->ops->see != NULL ? t->ops->see(t, node, &seen)
+                                 : dlpi_not_null(t->p, node->name, "map.ends",
+                                                 "in a header that was made without scratch");
     if (rc != DLP_OK) return rc;
     rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
                                              .batch = m->batch,
@@ -39621,8 +39616,8 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
         alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
     return alike ? DLP_OK
                  : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
-                               "follow each other, with the same fields in the same order",
+                               "fields end in \"%s\": fetches of the mix must follow each other "
+                               "and have the same fields",
                                map->name);
 }
 
@@ -39650,11 +39645,11 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     }
     if (e->stay == e->all) return DLP_OK;
     if (t->ending != NULL && node->fetch.of < 2)
-        return dlpi_node_bad(t, node,
-                             "is the second fetch with fields that end; let one fetch have them");
+        return dlpi_node_bad(
+            t, node, "is the second fetch with fields that end; let one fetch write all of them");
     if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                           "with async, the fields that end in \"%s\" must be the last of fields",
+                           "with async, the fields that end in \"%s\" must come last in fields",
                            map->name);
     t->ending = map;
     t->n_ending = e->all - e->stay;
@@ -39689,8 +39684,8 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
         if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
     if (found == 0 || found != dlpi_names_count(names))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
-                           "not add: a field that has ended is none of them",
+                           "map.ends is \"%.60s\"; name fields of the rows above \"%s\", each "
+                           "once, and none that ended before",
                            names, map->name);
     if (found == n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
@@ -39721,11 +39716,12 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);
     if (t->joins != NULL)
-        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+        return dlpi_not_null(t->p, map->name, "map.ends",
+                             "behind a zip or mix; let fields end in a branch");
     if (between != NULL && t->ending != map)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
-                           "its cell: write this map above \"%s\"",
+                           "map.ends is \"%.60s\"; fields that makers made, or producers pushed, "
+                           "must end above \"%s\": move this map there",
                            map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
@@ -39821,8 +39817,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
     *d = node->load;
     if (given != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in the desc of the node; set 0 here, and %s instead", given,
-                           where);
+                           "%s is set in load, must be 0; set %s instead", given, where);
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -39909,7 +39904,7 @@ DLPI_COLD
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     if (l->n_steps == DLPI_STEPS)
-        return dlpi_node_bad(t, node, "is the ninth filter or map between two makers");
+        return dlpi_node_bad(t, node, "is the ninth filter or map between makers; join two");
     step.n = m->n_fields[m->n_levels - 1] - step.first;
     dlpi_copy_text(step.name, sizeof step.name, node->name);
     l->steps[l->n_steps++] = step;
@@ -39948,8 +39943,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->n_fetched = ds.n_fields;
     } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
         return dlpi_node_bad(t, node,
-                             "runs in a cell, as its second fetch: one callback, which "
-                             "fetches one item after the other");
+                             "is a second fetch before makers; give it a fetch callback, and no "
+                             "source, async or in_flight");
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
@@ -39981,7 +39976,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
     if (m->n_fields[m->n_levels - 1] == 0)
-        return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
+        return dlpi_node_bad(t, node, "has no fields; write a fetch above it");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
@@ -40003,8 +39998,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
 DLPI_COLD
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
-                    "0 in a row with other makers: a window node shuffles",
-                    node->expand.shuffle_items);
+                    "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
 DLPI_COLD
@@ -40040,7 +40034,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
-        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
+        return dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -40063,9 +40057,10 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
     const bool b = dlpi_workers_given(&node->workers);
     *to = dlpi_node_workers(t, a ? before : node);
     if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\", too: they share workers; set it in one of them",
-                       before->name);
+    return dlpi_refuse(
+        t->p, DLP_ERR_ARG, node->name, "workers",
+        "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+        before->name);
 }
 
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
@@ -40096,7 +40091,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
-            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
+            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
         if (node == by) continue;
@@ -40117,11 +40112,10 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     if (f->in_flight == 0) f->in_flight = 16;
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-            "in_flight is %d; threads of a worker do not share a worker_state before "
-            "\"%s\": set more workers, or async",
-            (int)f->in_flight, m->fetch[1].name);
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
+                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
+                           "num_workers, or async",
+                           (int)f->in_flight, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / f->in_flight)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         f->in_flight);
@@ -40146,7 +40140,7 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
                            "which ends; set 0",
                            field, node->name);
     if (t->d->world_size > 1)
-        return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
+        return dlpi_bad(t->p, "", "world_size", "1 with a push: pushed items go to one rank",
                         t->d->world_size);
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
@@ -40176,7 +40170,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     m->input.n_fields = m->n_fields[0];
     m->f.dataset = &m->input;
     if (m->n_fields[m->n_levels - 1] > 0) return DLP_OK;
-    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
+    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
 /* The desc of the last expand, or of filters alone. */
@@ -40251,8 +40245,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
         most = dlpi_times(most, m->level[i].maker.max_out);
     if (m->maker != NULL && most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
-                           "max_out, times those of the rows above, is %" PRIu64
-                           " items of one input, must be at most 2^31; let inputs be smaller",
+                           "max_out, times that of the rows above, is %" PRIu64 " items of an "
+                           "input, must be at most 2^31; make inputs smaller",
                            most);
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;
@@ -40470,8 +40464,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
         const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
         if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
             return dlpi_node_bad(t, node,
-                                 "stands between a zip or mix and makers behind it; write it "
-                                 "behind the last of these");
+                                 "stands between a zip or mix and a filter, expand or pack; write "
+                                 "it behind the last of these");
         if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         if (verb == DLP_WINDOW && node->window.items == 0)
@@ -40638,7 +40632,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                          "0: the first list of the table says it");
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                           "in a branch: shuffle says it");
+                           "in a branch: list.shuffle says the order");
     t->n_items = l->n_items;
     t->list = node;
     t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
@@ -40667,8 +40661,8 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
         if (!all_fields[i].same)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                               "workers.%s differs from that of \"%s\": branches share workers. "
-                               "Set it alike in both",
+                               "workers.%s differs from that of \"%s\", and branches share "
+                               "workers; set it alike in both",
                                all_fields[i].field, t->nodes[1].name);
     return DLP_OK;
 }
@@ -40708,7 +40702,7 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
         if (t->joins->verb == DLP_MIX) f->pairs = false;
         if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
-                            "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
+                            "DLP_ON_ERROR_RAISE: this branch of a zip has a load, filter or expand",
                             DLP_ON_ERROR_DROP);
     }
     return DLP_OK;
@@ -40732,8 +40726,8 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
-                           "num_workers is DLP_NONE, and \"%s\" needs workers of its own; set 1 or "
-                           "more, or the worker_init of \"%s\"",
+                           "num_workers is DLP_NONE, and \"%s\" has workers of its own; set 1 or "
+                           "more, or worker_init and worker_user as in \"%s\"",
                            node->name, t->nodes[1].name);
     if (more == DLP_NONE || all->num_workers == DLP_NONE) {
         all->num_workers = DLP_NONE;
@@ -40779,7 +40773,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
     if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
@@ -40811,7 +40805,7 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "stands in a branch of a zip or mix, which may have only list, load, "
                          "fetch, map, expand and filter");
 }
 
@@ -40828,16 +40822,16 @@ static int dlpi_branches_from(const dlpi_table *t) {
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
-                               "from[%" PRIu32 "] must be \"%s\": the last row of each branch, in "
-                               "the order of the table, then NULL",
+                               "from[%" PRIu32 "] must be \"%s\"; name the last row of each "
+                               "branch, in the table's order, then NULL",
                                k, node->name);
         k++;
     }
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
-                           "from has another number of names than the table has lists above "
-                           "\"%s\" (%" PRIu32 "), which must be 2..8",
-                           join->name, lists);
+                           "from must name the last row of each branch; there are %" PRIu32 " "
+                           "lists above \"%s\", must be 2..8",
+                           lists, join->name);
     return DLP_OK;
 }
 
@@ -40851,15 +40845,14 @@ static int dlpi_branches_after(const dlpi_table *t) {
         const int verb = node->verb;
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
-                                 "fetches by index behind a zip or mix; write it in the "
-                                 "branch");
+                                 "fetches by index, so it must stand in a branch of the zip or "
+                                 "mix; move its row up");
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where map, filter, expand, window, "
-                "pack, guard, batch, transfer and out may; write it in the branch");
+            return dlpi_node_bad(t, node,
+                                 "stands behind a zip or mix, where only map, filter, expand, "
+                                 "window, pack, guard, batch, transfer and out may stand");
     }
     return DLP_OK;
 }
@@ -40877,8 +40870,8 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
                         strcmp(b->out[i].name, to[i].name) == 0;
             if (!alike)
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
-                                   "fields differ from those of \"%s\"; branches of a mix have "
-                                   "the same fields. A zip joins other fields",
+                                   "fields differ from those of \"%s\"; give the branches of a "
+                                   "mix the same fields, or use a zip",
                                    j->at[0].name);
             continue;
         }
@@ -40888,9 +40881,9 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
         for (uint32_t i = 0; i < b->n_out; i++)
             for (uint32_t f = 0; f < *n; f++)
                 if (strcmp(b->out[i].name, to[f].name) == 0)
-                    return dlpi_bad_field(t->p, b->name, i, to[f].name, "name",
-                                          "another branch of the zip has a field of that name; "
-                                          "rename one");
+                    return dlpi_bad_field(
+                        t->p, b->name, i, to[f].name, "name",
+                        "another branch of the zip has a field of this name; rename one");
         b->first_field = *n;
         memcpy(to + *n, b->out, b->n_out * sizeof *to);
         *n += b->n_out;
@@ -40927,9 +40920,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     int rc;
     if (j->found.teams)
         return dlpi_node_bad(t, t->joins + 1,
-                             "stands behind branches with workers of their own; leave async out "
-                             "of them and give them one worker_init and worker_user, or filter in "
-                             "the branches");
+                             "stands behind branches with workers of their own; use no async, and "
+                             "the same worker_init, worker_exit, worker_user and tell in all");
     if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
@@ -40962,7 +40954,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     t->list = t->nodes;
     if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
     if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
+        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -41034,24 +41026,24 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
     const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
     const bool first = node == last + 1;
-    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    if (!t->batched) return dlpi_node_bad(t, node, "has no batch node before it; add one");
     if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
         return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
     if (reads != NULL && reads->verb == DLP_OUT)
-        return dlpi_node_bad(t, node, "stands behind an out; name the node that it reads in from");
+        return dlpi_node_bad(t, node, "stands behind an out; name in from the node that it reads");
     if (reads != last && (reads != host || host == NULL || first))
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "node \"%s\" reads \"%.31s\"; %s out reads \"%s\"%s%s%s", node->name,
+                           "from is \"%.31s\"; %s out may read \"%s\"%s%s%s",
                            node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
                            last->name, host && !first ? " or \"" : "",
                            host && !first ? host->name : "", host && !first ? "\"" : "");
     if (first) return dlpi_out_first(t, node);
     if (reads == last && host != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "node \"%s\" reads the transfer, whose buffers are the first out's; "
-                           "read \"%s\", the batches before it",
-                           node->name, host->name);
-    if (t->ops->out == NULL) return dlpi_node_bad(t, node, "is a second out, and there is one");
+                           "from is \"%s\", whose buffers go to the first out; read \"%s\"",
+                           last->name, host->name);
+    if (t->ops->out == NULL)
+        return dlpi_node_bad(t, node, "is a second out, and this header was made without outs");
     return t->ops->out(t->p, &node->queue, reads == host);
 }
 
@@ -41134,7 +41126,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
                          .workers = dlpi_node_workers(t, node)};
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
-    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it; add a fetch node");
     if (d->copy_workers != 0 && !t->copies)
         return dlpi_bad(t->p, node->name, "batch.copy_workers",
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
@@ -41245,7 +41237,8 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
+                              "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
@@ -41324,7 +41317,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         {"pipe.epochs", "0, or as the loader's epochs", d->epochs, l->run.epochs},
         {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
         {"pipe.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->run.seed},
-        {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
+        {"batch.workers.num_workers", "0: batch.batch_workers says it", l->batch.batch_workers,
          l->batch.workers.num_workers},
     };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
@@ -41356,9 +41349,8 @@ static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loade
     if (d->fetch.dataset != NULL) given = "fetch.dataset";
     if (given != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given; it must be 0, for %s says it. Set it in the desc of a "
-                           "source, if that has it.",
-                           given, from != NULL ? "source" : "dataset");
+                           "%s is given, must be 0 or NULL: %s says it; set it there", given,
+                           from != NULL ? "source" : "dataset");
     if (from != NULL && from->dataset != NULL) l->dataset = *from->dataset;
     if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
     if (from == NULL || from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
@@ -41533,7 +41525,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -41868,7 +41860,9 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
-                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
+                          "states[%" PRIu32 "] is damaged, or another version saved it; leave it "
+                          "out",
+                          i);
 }
 
 /* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
@@ -41885,8 +41879,8 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
         if (s < c.first || s >= c.first + c.n) continue;
         if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "states[%" PRIu32 "] has stream %" PRIu32
-                                  " at another place than one before: two ranks had other data",
+                                  "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
+                                  "than a state before; save all at one batch",
                                   i, s);
     }
     return DLP_OK;
@@ -41904,12 +41898,14 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
-            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+            return dlpi_merge_bad(err, i,
+                                  "has no streams, and differs from states[0]; merge the states "
+                                  "of one job");
         mine = c.first;
         if (i > 0 && !dlpi_cursors_alike(&c, all))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
         c.first = c.first < all->first ? c.first : all->first;
         if (mine + c.n > end) end = mine + c.n;
         *all = c;
@@ -41917,7 +41913,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     all->n = end - all->first;
     if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                          "%" PRIu32 " streams are too many for one state, which has room for "
+                          "%" PRIu32 " streams are too many for a state, which has room for "
                           "%" PRIu32 ": merge fewer",
                           all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
 }
@@ -41929,7 +41925,8 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     bool same = true;
     int rc;
     if (out == NULL || states == NULL || n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out",
+                              "out or states is NULL, or n is 0");
     if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
     for (uint32_t i = 1; i < n; i++)
         same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
@@ -41946,7 +41943,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         if (rc != DLP_OK) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "no state has stream %" PRIu32 ", which others lie around",
+                                  "no state has stream %" PRIu32 "; give the states of all ranks",
                                   all.first + i);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);

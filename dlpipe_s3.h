@@ -348,24 +348,24 @@
     X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
     X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
-    X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
+    X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
-    X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
+    X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
     X(ERR_DEADLINE, -9, "a callback is past its deadline", "raise deadline_ms") \
     X(ERR_BUSY, -10, "a callback is still running", "call close again when it has returned") \
-    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was then") \
+    X(ERR_RESUME, -11, "a saved state does not fit", "open the pipe as it was opened then") \
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
     X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
       "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
-    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes and memory limits") \
+    X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe in its own process") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
 enum {
@@ -2957,8 +2957,7 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
     size_t n = strlen(bucket);
     if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
         return "'.' and '..' are steps of a path, and no buckets";
-    if (strncmp(bucket, "arn:", 4) == 0)
-        return "an ARN: of an access point its alias is what can be asked for";
+    if (strncmp(bucket, "arn:", 4) == 0) return "an ARN; give the alias of the access point";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t k = strlen(kinds[i][0]);
@@ -5567,7 +5566,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     if (!p->text[i]) return 0;
     line = dlpi_s3_ini_ask(&q, p->text[i], p->n[i]);
     if (line)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is none of its format",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is no line of an ini file",
                                  p->c->file[i], line);
     if (q.cut)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",
@@ -5729,7 +5728,7 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
                                  from, region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" cannot be one", region);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" is no region", region);
     return DLP_OK;
 }
 
@@ -5809,8 +5808,8 @@ static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     c->dualstack = d->dualstack || dlpi_s3_is_true(said[1]) || dlpi_s3_is_true(said[2]);
     if (!c->endpoint[0] || (!c->fips && !c->dualstack)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%s: set by program, environment or profile, but the endpoint is "
-                             "given; only AWS' own has other hosts",
+                             "%s: is set, but so is an endpoint, which has one host; unset one of "
+                             "the two",
                              c->fips ? "fips (AWS_USE_FIPS_ENDPOINT)"
                                      : "dualstack (AWS_USE_DUALSTACK_ENDPOINT)");
 }
@@ -5934,7 +5933,7 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     if (!relative && !full) return 0;
     if (relative && *relative != '/')
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: it begins with '/'");
+                                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: must begin with '/'");
     n = relative ? snprintf(c->url, sizeof c->url, "http://169.254.170.2%s", relative)
                  : snprintf(c->url, sizeof c->url, "%s", full);
     if (n >= (int)sizeof c->url ||
@@ -5958,7 +5957,7 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must be a number of 1..%d",
                                  variable ? variable : name, most);
     *out = (int)value;
     return 1;
@@ -6031,13 +6030,13 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     if (other < 0 || code < 0) return other < 0 ? other : code;
     if (other + code != 1)
         return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
-                                  "role_arn wants one of source_profile, credential_source", err);
+                                  "role_arn needs source_profile or credential_source", err);
     if (code) dlpi_s3_copy(from, size, source);
     code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
     if (code > 0)
         return dlpi_s3_role_wrong(p, DLP_ERR_UNSUPPORTED,
-                                  "mfa_serial is not supported: nobody is there to type a code; "
-                                  "let a credential_process do it",
+                                  "mfa_serial is not supported: nobody can type a code; let a "
+                                  "credential_process do it",
                                   err);
     if (code == 0)
         code = dlpi_s3_profiles_get(p, "external_id", role->external_id, sizeof role->external_id,
@@ -6045,7 +6044,7 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     if (code >= 0)
         code = dlpi_s3_config_number(p, NULL, "duration_seconds", 43200, 0, &role->duration_s, err);
     if (code > 0 && role->duration_s < 900)
-        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: less than 900", err);
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: must be 900 or more", err);
     if (code >= 0) code = dlpi_s3_config_session(p, NULL, role->session, sizeof role->session, err);
     if (code < 0) return code;
     dlpi_s3_copy(role->profile, sizeof role->profile, p->profile);
@@ -6067,7 +6066,7 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     else
         return dlpi_s3_role_wrong(
             p, DLP_ERR_ARG,
-            "credential_source: none of Environment, EcsContainer, Ec2InstanceMetadata", err);
+            "credential_source: must be Environment, EcsContainer or Ec2InstanceMetadata", err);
     if (code) return code;
     snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
@@ -6146,7 +6145,7 @@ typedef struct dlpi_s3_beyond {
 static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
     {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
     {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
-     "what else than \"standard\" and \"adaptive\" stands for is"},
+     "other modes than \"standard\" and \"adaptive\" are"},
 };
 
 /* Refuse what is set of a row of that table. */
@@ -6181,8 +6180,8 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
     if (c->style == 3)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "s3.addressing_style of profile \"%.40s\" "
-                                 "in \"%.80s\": none of auto, path, virtual",
+                                 "s3.addressing_style of profile \"%.40s\" in \"%.80s\": must be "
+                                 "auto, path or virtual",
                                  c->profile, c->file[code - 1]);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
@@ -6193,8 +6192,9 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     c->no_checksums = strcasecmp(said, "when_required") == 0;
     if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION):"
-                                 " none of when_supported, when_required");
+                                 "response_checksum_validation "
+                                 "(AWS_RESPONSE_CHECKSUM_VALIDATION): when_supported or "
+                                 "when_required");
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;
@@ -6512,7 +6512,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is none", err);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is no time", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
@@ -6523,7 +6523,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_fetch_error(s, "they have expired already", err);
+    return dlpi_s3_fetch_error(s, "the credentials have expired", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
@@ -6651,7 +6651,7 @@ static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s
         s->n += (size_t)got;
         s->answer[s->n] = '\0';
         if (got == 0) return NULL;
-        if (s->n == DLPI_S3_ANSWER_MAX) return "it says more than 64 KiB";
+        if (s->n == DLPI_S3_ANSWER_MAX) return "its output has more than 64 KiB";
     }
 }
 
@@ -6711,9 +6711,9 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(
-            err, DLP_ERR_REMOTE, 0,
-            "credential_process (%.80s): what it says is not JSON of Version 1", s->argv[0]);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.80s): its output is not JSON of Version 1",
+                                 s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -6855,7 +6855,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     char path[sizeof roles + sizeof s->word];
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_fetch_error(s, "the token is none", err);
+        return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
@@ -6867,7 +6867,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_fetch_error(s, "the role's name is none", err);
+        return dlpi_s3_fetch_error(s, "the role's name has odd bytes", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
@@ -7043,7 +7043,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_copy(v->failed, sizeof v->failed, why->message);
     DLPI_STORE_RLX(&v->retry_s, c->clock() + wait_s);
     snprintf(line, sizeof line, "s3: %s; %s, the next attempt is in %d s", why->message,
-             valid ? "those at hand stay in use" : "there are none to use", (int)wait_s);
+             valid ? "the present ones stay in use" : "no credentials are left", (int)wait_s);
     dlpi_s3_config_log(c, line);
 }
 
@@ -8560,7 +8560,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
-        dlpi_s3_op_add(op, "there is no way to where it was sent");
+        dlpi_s3_op_add(op, "and the address of the redirect cannot be used");
         dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
         return;
     }
@@ -8822,7 +8822,7 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
         return;
     default:
         if (c->t.what == DLPI_S3_T_ANSWER && c->t.status / 100 == 3)
-            dlpi_s3_op_add(op, c->t.has_location ? "and sends it on, once too often"
+            dlpi_s3_op_add(op, c->t.has_location ? "and redirects, once too often"
                                                  : "without a Location that can be followed");
         dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
         return;
@@ -10468,51 +10468,51 @@ static bool dlpi_s3_is_printable(const char *s) {
 DLPI_COLD
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
-    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "NULL");
+    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "is NULL");
     if (!r->pieces) {
         if (r->capacity > 0 && !r->body && r->method != DLP_S3_HEAD)
-            return dlpi_s3_bad(r, "body", "NULL");
+            return dlpi_s3_bad(r, "body", "is NULL");
         if (r->method == DLP_S3_GET && r->length > r->capacity)
-            return dlpi_s3_bad(r, "capacity", "less than length");
+            return dlpi_s3_bad(r, "capacity", "must be at least length");
         return DLP_OK;
     }
     if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "only for GET");
-    if (r->length == 0) return dlpi_s3_bad(r, "length", "must be given with pieces");
+    if (r->length == 0) return dlpi_s3_bad(r, "length", "must be set with pieces");
     for (uint32_t i = 0; i < r->n_pieces; i++) {
         if (r->pieces[i].bytes > r->length - sum)
-            return dlpi_s3_bad(r, "pieces", "their sum is more than length");
+            return dlpi_s3_bad(r, "pieces", "have more bytes than length");
         sum += r->pieces[i].bytes;
     }
-    return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "their sum is less than length");
+    return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "have fewer bytes than length");
 }
 
 DLPI_COLD
 static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
-        return dlpi_s3_bad(r, "method", "none of DLP_S3_GET, _HEAD, _PUT");
+        return dlpi_s3_bad(r, "method", "must be DLP_S3_GET, _HEAD or _PUT");
     if (!r->bucket || !r->bucket[0] || strnlen(r->bucket, 256) > 255)
-        return dlpi_s3_bad(r, "bucket", "NULL, empty or too long");
+        return dlpi_s3_bad(r, "bucket", "is NULL, empty or too long");
     for (const char *p = r->bucket; *p; p++)
         if (*p <= 32 || *p >= 127 || *p == '/')
             return dlpi_s3_bad(r, "bucket", "has bytes that no bucket's name has");
-    if (!r->key) return dlpi_s3_bad(r, "key", "NULL");
+    if (!r->key) return dlpi_s3_bad(r, "key", "is NULL");
     if (!r->key[0] && r->method != DLP_S3_PUT && !r->query) return dlpi_s3_bad(r, "key", "empty");
-    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "more than 1024 bytes");
+    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "has more than 1024 bytes");
     if (r->query && (!dlpi_s3_is_printable(r->query) || strpbrk(r->query, " #")))
         return dlpi_s3_bad(r, "query", "has bytes that must be escaped");
     if (r->if_match && !dlpi_s3_is_printable(r->if_match))
         return dlpi_s3_bad(r, "if_match", "has control bytes");
     if (r->offset > INT64_MAX || r->length > INT64_MAX - r->offset)
-        return dlpi_s3_bad(r, "length", "offset and length are beyond 2^63");
+        return dlpi_s3_bad(r, "length", "offset and length end beyond 2^63");
     if (r->method != DLP_S3_GET && (r->offset || r->length))
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
-        return dlpi_s3_bad(r, "query", "not with offset and length");
+        return dlpi_s3_bad(r, "query", "must be NULL with offset or length");
     if (r->version_id && (r->query || r->method == DLP_S3_PUT))
-        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+        return dlpi_s3_bad(r, "version_id", "must be NULL with query, or for PUT");
     if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
                           !dlpi_s3_is_printable(r->version_id)))
-        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
+        return dlpi_s3_bad(r, "version_id", "must be 1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 
@@ -10845,7 +10845,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);
         if (n == 0) n = numbers[i].standard;
         if (n < numbers[i].least || n > numbers[i].most)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: %d is none of %d..%d",
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: is %d, must be %d..%d",
                                      numbers[i].field, (int)n, (int)numbers[i].least,
                                      (int)numbers[i].most);
         memcpy((char *)d + numbers[i].at, &n, sizeof n);
@@ -10853,7 +10853,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     if (d->max_idle == 0) d->max_idle = d->max_requests;
     if (d->part_bytes == 0) d->part_bytes = 8u << 20;
     if (d->part_bytes < 65536 || d->part_bytes > 1u << 30)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: none of 64 KiB..1 GiB");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: must be 64 KiB..1 GiB");
     return DLP_OK;
 }
 
@@ -10895,13 +10895,12 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
     if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
         if (strcasecmp(payer, "requester") != 0)
-            return dlpi_s3_set_error(
-                err, DLP_ERR_ARG, 0,
-                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                     "AWS_REQUEST_PAYER: must be \"requester\", or unset");
         s3->desc.requester_pays = 1;
     }
     if (s3->desc.requester_pays && s3->desc.anonymous)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: must be 0 with anonymous");
     return DLP_OK;
 }
 
@@ -10934,7 +10933,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     dlp_s3 *s3;
     int code;
     if (err) memset(err, 0, sizeof *err);
-    if (!out) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out: NULL");
+    if (!out) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out is NULL");
     if (!desc) desc = &none;
     s3 = (dlp_s3 *)calloc(1, sizeof *s3);
     if (!s3) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "no memory for a client");
@@ -12052,8 +12051,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
-    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is less than 0");
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page must be 0..1000");
+    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is negative");
     l = calloc(1, sizeof *l);
     if (l) l->first = dlpi_s3_segment_new();
     if (!l || !l->first) {
@@ -12077,7 +12076,7 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 DLPI_COLD
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
-    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
+    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "list or out is NULL");
     for (;;) {
         dlpi_s3_segment *s = list->first;
         bool wait;
@@ -12322,13 +12321,13 @@ DLPI_COLD
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
-    if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
+    if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key must have 1 to 1024 bytes";
     if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
-        return "DLP_S3_EMPTY is the length of a whole object alone";
+        return "DLP_S3_EMPTY is only the length of a whole object";
     if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
-        return "past the end of any object";
+        return "offset and length are beyond 2^63";
     if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
-        return "an ETag is a strong one, in quotes, of 71 bytes at most";
+        return "an ETag must be strong, in quotes, of at most 71 bytes";
     return NULL;
 }
 
@@ -12411,7 +12410,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
-            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has a key that none can be");
+            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has an empty or too long key");
         else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
             dlpi_src_put_failed(err, rc);
     }
@@ -12474,20 +12473,20 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "one column, three, four, or five";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "a line must have 1, 3, 4 or 5 columns";
     e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_s3_decimal(column[1], strlen(column[1]), &e->offset))
-        return "the offset is no number, nor '*'";
+        return "the offset must be a number, or '*'";
     if (columns > 1 && strcmp(column[2], "-") == 0)
         e->length = DLP_S3_EMPTY;
     else if (columns > 1 && !dlpi_s3_decimal(column[2], strlen(column[2]), &e->length))
-        return "the length is no number, nor '-'";
+        return "the length must be a number, or '-'";
     if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
-        return "the items are no number";
+        return "the items must be a number";
     return dlpi_src_entry_wrong(e);
 }
 
@@ -12555,7 +12554,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
-                                 m ? "path: none, or too long" : "manifest is NULL");
+                                 m ? "path is NULL, or too long" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     fd = dlpi_file_afresh(tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;
@@ -12884,7 +12883,7 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
                         (unsigned long long)q->got,
                         (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
-        dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
+        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu", text, (unsigned long long)q->got,
                  fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
@@ -13047,7 +13046,7 @@ static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_it
 
 DLPI_COLD
 static int dlpi_src_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of objects wants the worker_init that it has");
+    return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
 /* dlp_dataset.fetch. */
@@ -13344,7 +13343,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want load.source, whose workers have connections");
+                        "give the objects as load.source; its workers have the connections");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;
@@ -13641,9 +13640,9 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     int rc;
     if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
-                        "chunks out of objects want chunks.source, whose workers have connections");
+                        "give the objects as chunks.source; its workers have the connections");
     if (field >= chunk->n_fields || source->first_row == NULL)
-        return dlp_fail(chunk->call, 0, "there is no such field, or the source has no row_bytes");
+        return dlp_fail(chunk->call, 0, "field is too large, or the source has no row_bytes");
     f = &chunk->call->w->p->items.at[field];
     if (f->row_bytes / (uint64_t)f->f.shape[0] != source->d.row_bytes)
         return dlp_fail(chunk->call, 0, "row_bytes is %llu, rows of field %s have another size",
@@ -13682,18 +13681,18 @@ static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
 /* The first thing that is wrong with a desc, or NULL. */
 DLPI_COLD
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
-    if (d->s3 == NULL) return "s3: required";
+    if (d->s3 == NULL) return "s3: is NULL";
     if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
-        return "bucket: 1 to 255 bytes";
-    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
+        return "bucket: must have 1 to 255 bytes";
+    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: is NULL, or empty";
     if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
-    if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
+    if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: must be at most 2^40";
     if (d->max_bytes != 0 && (d->direct || !d->decode))
-        return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
-    if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
+        return "max_bytes: must be 0 without a decode, or with direct";
+    if (d->gap_bytes < DLP_NONE) return "gap_bytes: must be DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
     if (d->fields && (d->direct || !d->decode) && dlpi_field_item_bytes(d->fields) == 0)
-        return "fields[0]: a dtype of 8 to 64 bits, a shape of 1 and more";
+        return "fields[0]: must have a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
 
@@ -13721,7 +13720,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
         return NULL;
     }
     s->capacity = s->d.max_bytes ? s->d.max_bytes : s->known ? s->longest : 0;
-    return s->capacity ? NULL : "max_bytes: required, as not all lengths are known";
+    return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
 /* Count the rows of all entries. What is wrong with them, or NULL. */
@@ -13730,12 +13729,12 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
     if (s->d.row_bytes == 0) return NULL;
-    if (!s->known) return "row_bytes: wants the length of every entry";
+    if (!s->known) return "row_bytes: needs the length of every entry";
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
         uint64_t bytes = dlpi_src_bytes(m->length[i]);
-        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry has no whole rows";
         s->first_row[i] = rows;
         rows += bytes / s->d.row_bytes;
     }

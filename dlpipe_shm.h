@@ -708,7 +708,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     uint64_t bytes;
     memset(m->areas, 0, sizeof m->areas);
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
-        return DLPI_VIEW_FAULT(err, "no file of memory");
+        return DLPI_VIEW_FAULT(err, "this is no file of memory");
     bytes = (uint64_t)st.st_size;
     if (!dlpi_shm_read(m->fd, &h, offsetof(dlpi_region, records), 0))
         return DLPI_VIEW_FAULT(err, "the region has no header");
@@ -1240,7 +1240,7 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
     int rc;
     if (!dlpi_name_ok(name))
         return dlpi_error_set(err, DLP_ERR_ARG, "who",
-                              "neither a process nor a name (A-Z a-z 0-9 . _ -)");
+                              "who is neither a process nor a name (A-Z a-z 0-9 . _ -)");
     if ((rc = dlpi_who_name(name, &r, err)) != DLP_OK) return rc;
     if ((rc = dlpi_proc_enter(m, r.pid, err)) != DLP_OK) return rc;
     m->number = r.memfd;
@@ -1251,8 +1251,8 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
         return DLP_OK;
     }
     return dlpi_error_set(err, DLP_ERR_STATE, "who",
-                          "\"%s\" is said to be in process %d, but is not to be seen there: "
-                          "another user's, or in another container",
+                          "\"%s\" is not visible in process %d, which may be another user's, or "
+                          "in another container",
                           name, (int)r.pid);
 }
 
@@ -1664,8 +1664,8 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
     if (n < p->max_kills) return false;
     dlpi_held_text(p, proc, h, what, sizeof what);
     snprintf(text, sizeof text,
-             "worker processes died %u times at the same work%s, the last time by %s, and not in "
-             "the stage's callback: in a function of the sampler?",
+             "worker processes died %u times at the same work%s, last by %s, but not in the "
+             "stage's callback; look at functions of the sampler",
              n, what, dlpi_signal_text(why->signal));
     dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
     return true;
@@ -2078,8 +2078,8 @@ static const dlpi_sharing_ops dlpi_share_ops = {
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     const dlpi_stage *of = p->sink_stage ? p->sink_stage : p->lender_stage;
-    const char *bad = p->sink_stage     ? "a transfer stage: a device's memory can't be shared"
-                      : p->lender_stage ? "a split stage: its views can't be shared"
+    const char *bad = p->sink_stage     ? "a transfer: a device's memory can't be shared"
+                      : p->lender_stage ? "a split: views can't be shared"
                       : p->d.unordered  ? "unordered: a shared pipe delivers in order"
                       : p->barrier      ? "set_epoch: a subscriber may be epochs behind"
                                         : NULL;
@@ -2089,17 +2089,17 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                            "shm.share must be 0 with several outs; let a thread of this process "
                            "subscribe instead");
     if (p->shm_name[0] == 0)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "shm.share needs shm.name; set it");
     if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.serve_only",
-                             "DLP_SHARE_ONE needs serve_only = 1: this process can subscribe");
+                             "shm.serve_only is 0, must be 1 with DLP_SHARE_ONE");
     if (bad != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, of != NULL ? of->name : "", "shm.share",
                            "shm.share must be 0 with %s", bad);
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_refuse(p, DLP_ERR_ARG, p->work[i]->name, "shm.share",
-                               "shm.share needs workers in each stage: this one is inline");
+                               "shm.share needs workers, and this stage has none; set num_workers");
     p->sampler->w.num_workers = 1;
     p->sharing = &dlpi_share_ops;
     p->others = 1;
@@ -2235,8 +2235,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
     if (!dlpi_subscriber_may(c))
         return dlpi_error_set(err, DLP_ERR_STATE, "name",
-                              "the pipe is not shared: its "
-                              "dlp_shm_desc.share is DLP_SHARE_NONE");
+                              "the pipe is not shared; set shm.share of the pipe");
     c->n_fields = (uint32_t)fields->count;
     for (uint32_t f = 0; ok && f < c->n_fields; f++) {
         ok = dlpi_view_read(c->m, DLPI_REC_FIELDS, f, 0, &c->fields[f], sizeof c->fields[f]);
@@ -2318,14 +2317,14 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint32_t most = p->max_held < 1 || p->max_held > 256 ? 1 : p->max_held;
     if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
-        return dlpi_error_set(err, DLP_ERR_ARG, "max_held", "max_held is %d, the pipe's is %u",
+        return dlpi_error_set(err, DLP_ERR_ARG, "max_held", "max_held is %d, must be at most %u",
                               desc->max_held, most);
     if (desc && (desc->when_behind < 0 || desc->when_behind > DLP_BEHIND_KEEP_NEWEST))
         return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
-                              "when_behind is %d, which is no DLP_BEHIND_*", desc->when_behind);
+                              "when_behind is %d, must be a DLP_BEHIND_*", desc->when_behind);
     if (desc && desc->when_behind != DLP_BEHIND_WAIT && c->layout.mode != DLP_SHARE_EACH)
         return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
-                              "with DLP_SHARE_ONE each batch is for one, who may be late: 0");
+                              "when_behind must be 0 with DLP_SHARE_ONE");
     c->s.behind = desc ? (uint32_t)desc->when_behind : DLP_BEHIND_WAIT;
     c->s.max_held = desc && desc->max_held ? (uint32_t)desc->max_held : 1;
     c->s.loans = calloc(c->s.max_held, sizeof *c->s.loans);
@@ -2531,7 +2530,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
                 d->max_subscribers ? d->max_subscribers : 8, "0..max_subscribers");
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
-                    "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
+                    "shm.name must have 1 to 63 of A-Z a-z 0-9 . _ -, no dot first");
     return p->err.code; /* the first of them */
 }
 
@@ -2583,8 +2582,8 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_sleep(1000000);
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
-             "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (later of the pipe's desc), or set shm.allow_fork_with_threads",
+             "the process has %d threads, and a fork copies their locks; start workers earlier "
+             "(later of the pipe's desc), or set shm.allow_fork_with_threads",
              n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
@@ -2928,7 +2927,7 @@ DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
     dlp_subscriber *c;
     int rc;
     if (out == NULL || name == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "out or name is NULL");
     c = calloc(1, sizeof *c);
     if (c == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     c->fd = -1;

@@ -28,6 +28,7 @@ DLPIPE_HOME says where headers and library are; else they are looked for in the 
 holds this file, and in /usr/local.
 """
 import ctypes as c
+import difflib
 import glob
 import os
 import re
@@ -42,6 +43,11 @@ class Error(Exception):
     def __init__(self, code, text):
         super().__init__(text)
         self.code = code
+
+
+def _wrong(name, value, must, kind=TypeError):
+    """The error of an argument that cannot be."""
+    return kind("%s is %.80r, must be %s" % (name, value, must))
 
 
 def _find(*names):
@@ -131,13 +137,19 @@ _DTYPES = {"u": 1, "i": 0, "f": 2, "bf": 4, "bool": 6}
 
 def dtype(name):
     """A dlp_dtype: "u8", "i32", "f32", "bf16", "bool8"."""
-    kind, bits = re.fullmatch(r"([a-z]+)(\d+)", name).groups()
-    return _DTYPES[kind] << 16 | int(bits)
+    parts = re.fullmatch(r"([a-z]+)(\d+)", str(name))
+    if parts is None or parts[1] not in _DTYPES:
+        raise _wrong("dtype", name, "u, i, f, bf or bool, and bits: \"f32\"", ValueError)
+    return _DTYPES[parts[1]] << 16 | int(parts[2])
 
 
 def field(name, kind, *shape, ragged=False):
     """A dlp_field. ragged: the first number of shape is the most rows of an item."""
+    if not isinstance(name, str):
+        raise _wrong("name", name, "a text")
     f = structs["dlp_field"](name=name.encode(), dtype=dtype(kind), ndim=len(shape), ragged=ragged)
+    if len(shape) > len(f.shape) or not all(isinstance(n, int) for n in shape):
+        raise _wrong("shape", shape, "numbers, at most %d of them" % len(f.shape))
     f.shape[:len(shape)] = shape
     return f
 
@@ -146,8 +158,6 @@ def field(name, kind, *shape, ragged=False):
 
 def _array(values, keep):
     """A C array, and what keeps it alive."""
-    if isinstance(values[0], dict):
-        raise TypeError("a list of structs: make them by dlpipe.structs[name](...)")
     if isinstance(values[0], (str, bytes, os.PathLike)):
         values = [os.fsencode(v) for v in values]
         a = (c.c_char_p * len(values))(*values)
@@ -159,33 +169,55 @@ def _array(values, keep):
     return c.cast(a, c.c_void_p).value
 
 
-def fill(desc, values, keep):
-    """Set fields of a desc. What C borrows is put into keep, which must live as long."""
+def _must(kind):
+    """What a field of this type takes, for errors."""
+    if issubclass(kind, c.Structure):
+        return "a dict of fields of %s" % kind.__name__
+    if kind is c.c_char_p:
+        return "a text, or None"
+    if kind is c.c_void_p:
+        return ("a list of texts, numbers or dlpipe.structs[...](...), a C function, a Source, an "
+                "address or None")
+    return "a number"
+
+
+def _value(kind, value, keep):
+    """What a field of this type is set to."""
+    if isinstance(value, (list, tuple)):
+        return _array(value, keep) if value else None
+    if isinstance(value, Source):
+        keep.append(value)
+        return value.at.value
+    if isinstance(value, c.Structure):
+        keep.append(value)
+        return c.addressof(value)
+    if kind is c.c_char_p and value is not None:
+        return os.fsencode(value)
+    if kind is c.c_void_p and hasattr(value, "argtypes"):  # a function
+        keep.append(value)
+        return c.cast(value, c.c_void_p).value
+    return int(value) if isinstance(value, bool) else value
+
+
+def fill(desc, values, keep, above=""):
+    """Set fields of a desc. What C borrows is put into keep, which must live as long. above: what
+    errors put in front of a field's name, such as "sampler."."""
     kinds = dict(desc._fields_)
     for name, value in values.items():
         if name not in kinds:
-            raise TypeError("%s has no field %s" % (type(desc).__name__, name))
-        if isinstance(value, dict):
-            fill(getattr(desc, name), value, keep)
+            near = difflib.get_close_matches(name, kinds, 1)
+            raise TypeError("%s has no field %s%s; %s" % (
+                type(desc).__name__, above, name, "is it %s?" % near[0] if near else
+                "dlpipe.h lists its fields"))
+        if isinstance(value, dict) and issubclass(kinds[name], c.Structure):
+            fill(getattr(desc, name), value, keep, above + name + ".")
             continue
-        if isinstance(value, (list, tuple)):
-            if "n_" + name in kinds:
-                setattr(desc, "n_" + name, len(value))
-            value = _array(value, keep)
-        elif isinstance(value, Source):
-            keep.append(value)
-            value = value.at.value
-        elif isinstance(value, c.Structure):
-            keep.append(value)
-            value = c.addressof(value)
-        elif kinds[name] is c.c_char_p and value is not None:
-            value = os.fsencode(value)
-        elif kinds[name] is c.c_void_p and hasattr(value, "argtypes"):  # a function
-            keep.append(value)
-            value = c.cast(value, c.c_void_p).value
-        elif isinstance(value, bool):
-            value = int(value)
-        setattr(desc, name, value)
+        if isinstance(value, (list, tuple)) and "n_" + name in kinds:
+            setattr(desc, "n_" + name, len(value))
+        try:
+            setattr(desc, name, _value(kinds[name], value, keep))
+        except TypeError:
+            raise _wrong(above + name, value, _must(kinds[name])) from None
     return desc
 
 
@@ -203,6 +235,8 @@ class Source:
         err = structs["dlp_error"]()
         self._keep = []
         self.at = c.c_void_p()
+        if "dlp_%s_desc" % kind not in structs or not hasattr(lib, "dlp_%s_open" % kind):
+            raise _wrong("kind", kind, "tokens, files, arrays, lines or tar", ValueError)
         desc = fill(structs["dlp_%s_desc" % kind](), values, self._keep)
         _check(getattr(lib, "dlp_%s_open" % kind)(c.byref(self.at), c.byref(desc), c.byref(err)),
                err)
@@ -274,13 +308,20 @@ class Batch:
         tensors = (structs["dlp_tensor"] * b.n_fields).from_address(b.fields)
         self.names = [t.name.decode() for t in tensors]
 
+    def _number(self, name):
+        if name not in self.names:
+            raise _wrong("name", name, "one of " + ", ".join(self.names), ValueError)
+        return self.names.index(name)
+
     def tensor(self, name):
         """A field, for from_dlpack."""
-        return Tensor(self, self.names.index(name))
+        return Tensor(self, self._number(name))
 
     def rows(self, what, name=None):
         """INDEX, VALID; or LENGTHS, OFFSETS of a field, for from_dlpack."""
-        return Tensor(self, self.names.index(name) if name else 0, what)
+        if what not in (INDEX, VALID, LENGTHS, OFFSETS):
+            raise _wrong("what", what, "INDEX, VALID, LENGTHS or OFFSETS", ValueError)
+        return Tensor(self, self._number(name) if what in (LENGTHS, OFFSETS) else 0, what)
 
     def __getitem__(self, name):
         """A field as an array of numpy, without a copy."""
@@ -306,7 +347,9 @@ class Loader:
     def __init__(self, **values):
         err = structs["dlp_error"]()
         self._keep, self.at, self._batch = [], None, None
-        values = dict(values, pipe={"max_held": 2, **values.get("pipe", {})})
+        pipe = values.get("pipe", {})
+        if isinstance(pipe, dict):
+            values["pipe"] = {"max_held": 2, **pipe}
         desc = fill(structs["dlp_loader_desc"](), values, self._keep)
         at = c.c_void_p()
         _check(lib.dlp_loader_open(c.byref(at), c.byref(desc), c.byref(err)), err)

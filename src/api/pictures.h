@@ -39,6 +39,7 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
+   "copy into rows" is the stage that copies what makers have made; its name stands below.
    The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
    path: as of dlp_pipe_write_timeline.
    Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.

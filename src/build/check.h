@@ -27,15 +27,15 @@ static int dlpi_check_graph(dlp_pipe *p) {
         if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                                rank < before
-                                   ? "stage \"%s\" can't follow \"%s\": it must come before"
-                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of them",
+                                   ? "node \"%s\" must stand before node \"%s\"; move its row up"
+                                   : "node \"%s\" does what \"%s\" does; leave one of the two out",
                                st->name, p->stages[i - 1].name);
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         dlpi_roles_take(p, st);
     }
-    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the pipe has no list");
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the pipe has no fetch");
-    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the pipe has no batch");
+    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the table has no list node");
+    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the table has no fetch node");
+    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
 }
 
 static int dlpi_check_sizes(dlp_pipe *p) {
@@ -66,7 +66,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
-            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
+            rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
+                             "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
     if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }

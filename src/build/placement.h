@@ -73,8 +73,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
-                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)",
+                  "%d worker threads on %d cores; if items compute rather than wait, lower "
+                  "num_workers",
                   begin - 1, p->cpus);
 }
 
@@ -91,7 +91,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     w->started = 0;
     if (rc == EINVAL && w->st->w.stack_bytes)
         return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+                           "the system refuses stack_bytes %" PRIu64 "; set whole pages, 16384 or "
+                           "more, or 0",
+                           w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }

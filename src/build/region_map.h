@@ -34,8 +34,8 @@ static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
-                   "the region is a file in memory of %" PRIu64 " bytes, "
-                   "more than files may have here (ulimit -f, RLIMIT_FSIZE)",
+                   "the pipe's memory is a file of %" PRIu64 " bytes, above the limit of file "
+                   "sizes; raise it (ulimit -f)",
                    p->region_bytes);
     e.errnum = EFBIG;
     return dlpi_pipe_fail(p, &e);
@@ -70,7 +70,7 @@ static int dlpi_region_map(dlp_pipe *p) {
     if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
     p->region = at;
     if (p->huge_pages == 1 && madvise(at, bytes, 14) != 0) /* MADV_HUGEPAGE */
-        dlpi_warn(p, "transparent huge pages are not to be had for the region: %s",
+        dlpi_warn(p, "huge_pages: the kernel gives none: %s. Set DLP_HUGE_NONE, or enable them",
                   strerror(errno));
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }

@@ -136,7 +136,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
                         : st->work < 0 && st->w.retries ? "retries"
                                                         : NULL;
     if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 static int dlpi_live_init(dlp_pipe *p) {

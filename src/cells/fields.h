@@ -27,7 +27,7 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     if (f->ndim > 0) return DLP_OK;
     if (f->ragged)
         return dlpi_bad_field(p, stage, i, f->name, "ragged",
-                              "ragged is 1, must be 0, or 1 with ndim of at least 1");
+                              "ragged is 1 and ndim is 0; set ndim to 1 or more, or ragged to 0");
     if (f->shape[0] > 1)
         return dlpi_bad_field(p, stage, i, f->name, "shape",
                               "ndim is 0, which is one element, but shape[0] is %" PRId64
@@ -47,16 +47,16 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
                                   "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
         if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
             return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "with shape[%d], which is %" PRId64
-                                  ", an item has more than 2^46 elements",
+                                  "shape[%d] is %" PRId64 ", so an item has more than 2^46 "
+                                  "elements; lower the shape",
                                   k, f->shape[k]);
         n *= (uint64_t)f->shape[k];
     }
     d->row_bytes = n * d->elem_bytes;
     if (d->row_bytes > DLPI_CELL_MAX / rows)
         return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "%" PRIu64 " items of %" PRIu64
-                              " bytes are more than 2^46 in a batch",
+                              "%" PRIu64 " items of %" PRIu64 " bytes are more than 2^46 bytes; "
+                              "lower batch_size or the shape",
                               rows, d->row_bytes);
     d->capacity = d->row_bytes * rows;
     return DLP_OK;
@@ -92,7 +92,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
                 return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
-                                      "name is that of fields[%" PRIu32 "] already", j);
+                                      "name is that of fields[%" PRIu32 "], too; rename one", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
         at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);

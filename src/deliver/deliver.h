@@ -307,7 +307,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "the stream has no item in an epoch, and epochs go on for ever");
+                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);

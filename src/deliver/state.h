@@ -169,7 +169,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
         s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "this is no state of this version, or it is damaged");
+                              "the state is damaged, or another version of dlpipe saved it");
     if (s->n_items != mine.n_items)
         return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
     if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
@@ -187,8 +187,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
-                              wrong);
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged: no pipe saves such a %s", wrong);
     return DLP_OK;
 }
 

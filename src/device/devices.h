@@ -285,9 +285,10 @@ static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     if ((c->context = d->context) != NULL) return DLP_OK;
     if ((rc = c->call.device_count(&count)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
-    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (count == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device is visible");
     if (d->device < 0 || d->device >= count)
-        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "device is %d, must be 0..%d",
                               (int)d->device, count - 1);
     if ((rc = c->call.device_get(&c->device, d->device)) != 0)
         return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
@@ -366,7 +367,7 @@ static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     int rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
     if (rc != DLP_OK) return rc;
     if (d->later < 0 || d->later > 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, "later", "%d: it must be 0 or 1", (int)d->later);
+        return dlpi_error_set(err, DLP_ERR_ARG, "later", "later is %d, not 0 or 1", (int)d->later);
     if (!d->later) return dlpi_cuda_begin(c, d, err);
     c->later = d;
     c->gpu.info.kind = "cuda";
@@ -412,7 +413,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+                          "compiled without CUDA; define DLPIPE_CUDA beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_CUDA */
 
@@ -465,14 +466,16 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     uint32_t s;
     int rc = DLP_OK, make;
     if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
+                              "pipe or batch is NULL, or the pipe was not started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
     if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
     if (make == 0)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                              "the pipe has no GPU; use dlp_pipe_release");
 #ifdef DLPIPE_CUDA
     if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif

@@ -159,7 +159,8 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
+                              "pipe or batch is NULL, or the pipe was not started");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
@@ -170,7 +171,7 @@ static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_erro
 
 static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
     if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, must be below %u", field,
                           batch->n_fields);
 }
 
@@ -180,7 +181,8 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **ou
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory: a tensor of %zu bytes",
+                              sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -262,7 +264,7 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     case DLP_ROWS_LENGTHS:
     case DLP_ROWS_OFFSETS:
         return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
-    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "what %d is no DLP_ROWS_*", what);
     }
 }
 

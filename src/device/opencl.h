@@ -284,7 +284,7 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     if (seen == 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no OpenCL %s",
                               n_platforms ? "device" : "platform is installed");
-    return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%u", (int)nth,
+    return dlpi_error_set(err, DLP_ERR_ARG, "device", "device is %d, must be 0..%u", (int)nth,
                           seen - 1);
 }
 
@@ -304,8 +304,9 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
         rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
         if (rc != 0) return dlpi_cl_fail(rc, "clGetContextInfo", DLP_ERR_DEVICE, "context", err);
         if (d->device < 0 || (size_t)d->device >= used / sizeof *devices)
-            return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: the context has %u devices",
-                                  (int)d->device, (unsigned)(used / sizeof *devices));
+            return dlpi_error_set(err, DLP_ERR_ARG, "device",
+                                  "device is %d, the context has %u devices", (int)d->device,
+                                  (unsigned)(used / sizeof *devices));
         *device = devices[d->device];
     } else {
         if ((rc = dlpi_cl_nth(c, d->device, err)) != DLP_OK) return rc;
@@ -388,6 +389,6 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
     DLPI_UNUSED(out);
     DLPI_UNUSED(desc);
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
+                          "no OpenCL; define DLPIPE_OPENCL beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_OPENCL */

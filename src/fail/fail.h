@@ -132,7 +132,7 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
     dlpi_copy_text(own, sizeof own, e->message);
     snprintf(e->message, sizeof e->message,
-             "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
+             "%s; the first left out or replaced was item %" PRIu64 ": %.80s", own,
              ctl->first_skip.index, ctl->first_skip.message);
 }
 

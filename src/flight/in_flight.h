@@ -486,7 +486,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
-            return dlpi_async_broken(w, broken, "gave back what was not out, at place", i);
+            return dlpi_async_broken(w, broken, "gave back an unknown item, place", i);
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);

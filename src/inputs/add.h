@@ -10,7 +10,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
         dlpi_bad_graph(p, p->node ? p->node : name,
-                       "a pipe can have at most 16 stages; a list is two of them");
+                       "a pipe has at most 16 stages; leave nodes out (a list counts twice)");
         return NULL;
     }
     st = &p->stages[p->n_stages];

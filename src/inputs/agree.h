@@ -55,13 +55,13 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     if (mine == 0 && all == 0)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
     else if (all == DLPI_AGREE_FAILED)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "another rank's pipe has failed, and none can go on without its batches: "
-                       "its own error says why");
+        dlpi_error_set(
+            &e, DLP_ERR_CALLBACK, "agree",
+            "the pipe of another rank has failed, so all ranks stop; look at that rank's error");
     else
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the %s that a rank gave",
+                       "agree returned %" PRId64 " for %" PRId64 ", must be the %s of all ranks; "
+                       "use an all-reduce",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->after.epoch;

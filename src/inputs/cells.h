@@ -570,8 +570,8 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: this stage is not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: this stage is not tuned"},
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -584,7 +584,7 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
+                       "batch_size %" PRIu64 " must be a multiple of %s %" PRIu64, p->global_batch,
                        field, n);
 }
 

@@ -40,14 +40,14 @@ static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *coun
     const uint32_t n = p->datasets.n_fields;
     if (n + st->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
-                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
-                           "a row has 16 at most",
+                           "n_fields is %" PRIu32 ", and the nodes before have %" PRIu32 "; a row "
+                           "has at most 16 fields",
                            st->n_fields, n);
     for (uint32_t i = 0; i < st->n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
             if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
                 return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
-                                      "a dataset before it has a field of that name: rename one");
+                                      "a node above has a field of this name; rename one");
     dlpi_datasets_widen(p, st->fields, st->n_fields);
     return DLP_OK;
 }
@@ -64,7 +64,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
     if (rc != DLP_OK || f->dataset.fields != NULL || f->dataset.n_fields == 0) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+    return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
 /* How many items are under way at once. */
@@ -75,8 +75,9 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and many in flight");
+                pooled
+                    ? "under 2^31"
+                    : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and an in_flight above 1");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
                 "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))

@@ -19,7 +19,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS: nothing loads parts", order);
+                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
@@ -37,7 +37,7 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
     if (p->batches_per_epoch != 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
+                       "last is DLP_LAST_DROP, and %" PRIu64 " samples of an epoch make no batch "
+                       "of %" PRIu64 "; lower batch_size",
                        n, p->global_batch);
 }

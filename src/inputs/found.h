@@ -62,8 +62,8 @@ static int dlpi_found_refuses(dlp_pipe *p) {
         dlpi_found_of(p)->arrivals == NULL) {
         if (other->prev != p->fetch->id)
             return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
-                               "stage \"%s\" keeps what stage \"%s\" makes; put it directly after "
-                               "that, before stages of rows",
+                               "cache \"%s\" must stand directly behind \"%s\", whose items it "
+                               "keeps; move its row up",
                                other->name, st->name);
         other = p->lender_stage;
     }
@@ -91,15 +91,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
-                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams, or gives shared_streams = 1",
+                           "streams %" PRIu64 " is no multiple of world_size %" PRIu32 "; change "
+                           "one of the two, or set shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
-                           "steps_per_epoch is 0 with world_size %" PRIu32
-                           ", and no rank knows how "
-                           "many items the others have: set it, or agree (an all-reduce), or "
-                           "uneven = 1",
+                           "steps_per_epoch is 0, and %" PRIu32 " ranks do not know the epoch's "
+                           "length; set it, or agree (an all-reduce), or uneven = 1",
                            p->world);
     q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
@@ -181,7 +179,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items, window): fewer streams, or more ranks",
+                           "; set fewer streams, or use more ranks",
                            q->cursors.n, fit);
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
@@ -189,12 +187,11 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
         q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: %s), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, p->source->input,
-                       q->cursors.n, need, because, q->d.queue_size);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
+                       "need %" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       q->d.queue_size, q->plan.window ? " and its windows" : "", all,
+                       p->source->input, because);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -371,10 +368,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     if (q->rule && q->rule->taken) used = q->rule->taken(p, c, items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                        " of them were given: it is not the %s it was",
-                        p->source->input, dlpi_input_indices(cell)[k], items, used,
-                        p->source->input);
+                        "%s %" PRIu64 " has %" PRIu64 " items, and %" PRIu64 " of it were given "
+                        "when the state was saved; open the pipe with the same data",
+                        p->source->input, dlpi_input_indices(cell)[k], items, used);
         return false;
     }
     *known = (uint32_t)items;
@@ -531,8 +527,8 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has items of other inputs than the one "
-                        "that the state was saved in, of which %" PRIu64 " were given",
+                        "the window of stream %" PRIu64 " has changed since the state was saved "
+                        "(%" PRIu64 " of its items given); use the same data",
                         s, x->at.place);
         return;
     }

@@ -251,8 +251,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, fetcher must be DLP_FETCH_SEQUENTIAL after stage "
-                           "\"%s\"",
+                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
                            (int)fetch->in_flight, name);
     x->taken = true;
     x->input = *fetch->dataset;
@@ -386,7 +385,7 @@ static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
     rc = k->keep(k->user, seen);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure", rc);
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
 /* Take the steps of a level with an item that lies at `to`. it: the item without its fields.

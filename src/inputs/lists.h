@@ -166,7 +166,8 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.window = cells->window;
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    dlpi_within(p, st->name, "queue_size", cells->queue_size, 0, DLPI_FOUND_CELLS, "0..2^16");
+    dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
+                "0..2^16 (a loader: parts.queue_size)");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)

@@ -212,9 +212,8 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of %s %" PRIu64 " is not what it was when the state was "
-                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
-                        "lengths, are others",
+                        "the window of %s %" PRIu64 " has changed since the state was saved, "
+                        "%" PRIu64 " of its rows given; open the pipe with the same documents",
                         p->source->input, dlpi_input_at(p, c)->index, at->place);
         return 0;
     }

@@ -16,13 +16,13 @@ enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of 
 
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
-    const char *words = "0 or 1: what is read on has one worker";
+    const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
     dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
-                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+                "DLP_PLACE_THREADS: a thread, or next, reads pushed items");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
-                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: what is read on comes once");
+                "DLP_FETCH_SEQUENTIAL: pushed items come one after the other");
+    dlpi_within(p, "", "epochs", p->d.epochs, 0, 1, "0 or 1: pushed items come once");
     return p->err.code;
 }
 

@@ -133,7 +133,7 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     if (n < 0 || n > most) return dlpi_async_broken(w, &reads->broken, "returned", n);
     for (int i = 0; i < n; i++) {
         if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
-            return dlpi_async_broken(w, &reads->broken, "gave back what was not out, at place", i);
+            return dlpi_async_broken(w, &reads->broken, "gave back an unknown item, place", i);
         back[i]->out = false;
         back[i]->back = true;
         back[i]->code = code[i];

@@ -66,9 +66,8 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
         uint32_t s = q->cursors.first + i;
         if (s < c.first || s >= c.first + c.n)
             return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
+                                   "stream %" PRIu32 " is missing, the state has %" PRIu32
+                                   "..%" PRIu32 "; merge the states of all ranks (dlp_state_merge)",
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].given = to->batch * q->each;
         if (dlpi_found_takes(q) != NULL) {

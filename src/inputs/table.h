@@ -144,8 +144,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
-                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
-                           length);
+                           "row %" PRIu32 " has a name of %zu bytes; give a name of 1 to 31 bytes",
+                           i, length);
     for (uint32_t k = 0; k < i; k++)
         if (strcmp(t->nodes[k].name, node->name) == 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
@@ -160,7 +160,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
     if (from == NULL || node == t->joins) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
-                           i == 0 ? "be NULL: this row takes records from no node"
+                           i == 0 ? "be NULL: the first row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
@@ -187,11 +187,11 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     }
     if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set, and a %s node has none%s; set 0", verb->name,
+                           "workers is set, and this %s node has no workers%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity",
-                        "0: the queue after this node has none to choose", node->queue.capacity);
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
+                        node->queue.capacity);
     rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
                      (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
                      : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
@@ -216,9 +216,10 @@ static int dlpi_table_check(dlpi_table *t) {
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
         if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
             !(node->verb == DLP_LIST && i > 0 && node < t->joins))
-            return dlpi_node_bad(t, node,
-                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                                        : "begins a branch; only the first row of a table may");
+            return dlpi_node_bad(
+                t, node,
+                i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                       : "is a second list or push; only a zip or mix joins several lists");
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;

@@ -34,8 +34,8 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter",
-                        "0: nothing before it makes items of its inputs", st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter", "0: no row before this one makes items",
+                        st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 

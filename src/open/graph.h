@@ -45,7 +45,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
                          .workers = dlpi_node_workers(t, node)};
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
-    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it; add a fetch node");
     if (d->copy_workers != 0 && !t->copies)
         return dlpi_bad(t->p, node->name, "batch.copy_workers",
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
@@ -152,7 +152,8 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
+                              "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;

@@ -32,7 +32,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         {"pipe.epochs", "0, or as the loader's epochs", d->epochs, l->run.epochs},
         {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
         {"pipe.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->run.seed},
-        {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
+        {"batch.workers.num_workers", "0: batch.batch_workers says it", l->batch.batch_workers,
          l->batch.workers.num_workers},
     };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
@@ -63,9 +63,8 @@ static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loade
     if (d->fetch.dataset != NULL) given = "fetch.dataset";
     if (given != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given; it must be 0, for %s says it. Set it in the desc of a "
-                           "source, if that has it.",
-                           given, from != NULL ? "source" : "dataset");
+                           "%s is given, must be 0 or NULL: %s says it; set it there", given,
+                           from != NULL ? "source" : "dataset");
     if (from != NULL && from->dataset != NULL) l->dataset = *from->dataset;
     if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
     if (from == NULL || from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;

@@ -79,7 +79,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
                          "0: the first list of the table says it");
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                           "in a branch: shuffle says it");
+                           "in a branch: list.shuffle says the order");
     t->n_items = l->n_items;
     t->list = node;
     t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
@@ -107,8 +107,8 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
         if (!all_fields[i].same)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                               "workers.%s differs from that of \"%s\": branches share workers. "
-                               "Set it alike in both",
+                               "workers.%s differs from that of \"%s\", and branches share "
+                               "workers; set it alike in both",
                                all_fields[i].field, t->nodes[1].name);
     return DLP_OK;
 }
@@ -145,7 +145,7 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
         if (t->joins->verb == DLP_MIX) f->pairs = false;
         if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
             return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
-                            "DLP_ON_ERROR_RAISE: it makes items of unknown count below a zip",
+                            "DLP_ON_ERROR_RAISE: this branch of a zip has a load, filter or expand",
                             DLP_ON_ERROR_DROP);
     }
     return DLP_OK;
@@ -168,8 +168,8 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
-                           "num_workers is DLP_NONE, and \"%s\" needs workers of its own; set 1 or "
-                           "more, or the worker_init of \"%s\"",
+                           "num_workers is DLP_NONE, and \"%s\" has workers of its own; set 1 or "
+                           "more, or worker_init and worker_user as in \"%s\"",
                            node->name, t->nodes[1].name);
     if (more == DLP_NONE || all->num_workers == DLP_NONE) {
         all->num_workers = DLP_NONE;
@@ -212,7 +212,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     bool shuffle = t->list->list.shuffle != 0;
     int rc;
     if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
-        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it");
+        return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
     while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
@@ -243,7 +243,7 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix; a branch has a list, load, "
+                         "stands in a branch of a zip or mix, which may have only list, load, "
                          "fetch, map, expand and filter");
 }
 
@@ -259,16 +259,16 @@ static int dlpi_branches_from(const dlpi_table *t) {
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
-                               "from[%" PRIu32 "] must be \"%s\": the last row of each branch, in "
-                               "the order of the table, then NULL",
+                               "from[%" PRIu32 "] must be \"%s\"; name the last row of each "
+                               "branch, in the table's order, then NULL",
                                k, node->name);
         k++;
     }
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
-                           "from has another number of names than the table has lists above "
-                           "\"%s\" (%" PRIu32 "), which must be 2..8",
-                           join->name, lists);
+                           "from must name the last row of each branch; there are %" PRIu32 " "
+                           "lists above \"%s\", must be 2..8",
+                           lists, join->name);
     return DLP_OK;
 }
 
@@ -281,15 +281,14 @@ static int dlpi_branches_after(const dlpi_table *t) {
         const int verb = node->verb;
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
-                                 "fetches by index behind a zip or mix; write it in the "
-                                 "branch");
+                                 "fetches by index, so it must stand in a branch of the zip or "
+                                 "mix; move its row up");
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where map, filter, expand, window, "
-                "pack, guard, batch, transfer and out may; write it in the branch");
+            return dlpi_node_bad(t, node,
+                                 "stands behind a zip or mix, where only map, filter, expand, "
+                                 "window, pack, guard, batch, transfer and out may stand");
     }
     return DLP_OK;
 }
@@ -306,8 +305,8 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
                         strcmp(b->out[i].name, to[i].name) == 0;
             if (!alike)
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
-                                   "fields differ from those of \"%s\"; branches of a mix have "
-                                   "the same fields. A zip joins other fields",
+                                   "fields differ from those of \"%s\"; give the branches of a "
+                                   "mix the same fields, or use a zip",
                                    j->at[0].name);
             continue;
         }
@@ -317,9 +316,9 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
         for (uint32_t i = 0; i < b->n_out; i++)
             for (uint32_t f = 0; f < *n; f++)
                 if (strcmp(b->out[i].name, to[f].name) == 0)
-                    return dlpi_bad_field(t->p, b->name, i, to[f].name, "name",
-                                          "another branch of the zip has a field of that name; "
-                                          "rename one");
+                    return dlpi_bad_field(
+                        t->p, b->name, i, to[f].name, "name",
+                        "another branch of the zip has a field of this name; rename one");
         b->first_field = *n;
         memcpy(to + *n, b->out, b->n_out * sizeof *to);
         *n += b->n_out;
@@ -354,9 +353,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     int rc;
     if (j->found.teams)
         return dlpi_node_bad(t, t->joins + 1,
-                             "stands behind branches with workers of their own; leave async out "
-                             "of them and give them one worker_init and worker_user, or filter in "
-                             "the branches");
+                             "stands behind branches with workers of their own; use no async, and "
+                             "the same worker_init, worker_exit, worker_user and tell in all");
     if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
@@ -388,7 +386,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     t->list = t->nodes;
     if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
     if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs queue.deal DLP_DEAL_RUNS in the list");
+        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;

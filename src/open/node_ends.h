@@ -49,8 +49,8 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
         alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
     return alike ? DLP_OK
                  : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "\"%s\", in which fields end, stands behind a mix; let its fetches "
-                               "follow each other, with the same fields in the same order",
+                               "fields end in \"%s\": fetches of the mix must follow each other "
+                               "and have the same fields",
                                map->name);
 }
 
@@ -77,11 +77,11 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     }
     if (e->stay == e->all) return DLP_OK;
     if (t->ending != NULL && node->fetch.of < 2)
-        return dlpi_node_bad(t, node,
-                             "is the second fetch with fields that end; let one fetch have them");
+        return dlpi_node_bad(
+            t, node, "is the second fetch with fields that end; let one fetch write all of them");
     if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                           "with async, the fields that end in \"%s\" must be the last of fields",
+                           "with async, the fields that end in \"%s\" must come last in fields",
                            map->name);
     t->ending = map;
     t->n_ending = e->all - e->stay;
@@ -114,8 +114,8 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
         if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
     if (found == 0 || found != dlpi_names_count(names))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; name once each fields that \"%s\" sees and does "
-                           "not add: a field that has ended is none of them",
+                           "map.ends is \"%.60s\"; name fields of the rows above \"%s\", each "
+                           "once, and none that ended before",
                            names, map->name);
     if (found == n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
@@ -143,11 +143,12 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);
     if (t->joins != NULL)
-        return dlpi_not_null(t->p, map->name, "map.ends", "behind a zip or mix of branches");
+        return dlpi_not_null(t->p, map->name, "map.ends",
+                             "behind a zip or mix; let fields end in a branch");
     if (between != NULL && t->ending != map)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; what makers made, or what was pushed, ends in "
-                           "its cell: write this map above \"%s\"",
+                           "map.ends is \"%.60s\"; fields that makers made, or producers pushed, "
+                           "must end above \"%s\": move this map there",
                            map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",

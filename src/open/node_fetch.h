@@ -8,12 +8,13 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "what a source has");
+        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
-        return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
+        return dlpi_not_null(t->p, node->name, "fetch.source",
+                             "beside fields other than in_flight, of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "dataset.fields", "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
     *f = *source;
     rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
@@ -26,7 +27,7 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     if (d->async == NULL && d->fetch == NULL)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
     if (d->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.fields", "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
     f->batch_pool = d->batch_pool;
     if (d->async != NULL) f->async = *d->async;
     f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
@@ -138,7 +139,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
-        return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
+        return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
@@ -173,9 +174,9 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
                          t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
     if (rc == DLP_OK && t->batched && m->batch == NULL)
-        rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
+        rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
-        rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
+        rc = dlpi_missing(t->p, node->name, "map.item", "it to a map before the batch");
     return rc;
 }
 
@@ -185,9 +186,9 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     dlpi_stage *st;
     int rc = dlpi_map_given(t, node);
     if (rc == DLP_OK && m->ends != NULL)
-        rc = t->ops->see != NULL
-                 ? t->ops->see(t, node, &seen)
-                 : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+        rc = t->ops->see != NULL ? t->ops->see(t, node, &seen)
+                                 : dlpi_not_null(t->p, node->name, "map.ends",
+                                                 "in a header that was made without scratch");
     if (rc != DLP_OK) return rc;
     rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
                                              .batch = m->batch,

@@ -65,8 +65,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
         const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
         if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
             return dlpi_node_bad(t, node,
-                                 "stands between a zip or mix and makers behind it; write it "
-                                 "behind the last of these");
+                                 "stands between a zip or mix and a filter, expand or pack; write "
+                                 "it behind the last of these");
         if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         if (verb == DLP_WINDOW && node->window.items == 0)

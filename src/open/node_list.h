@@ -20,7 +20,8 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
             return dlpi_bad(t->p, node->name, both[i].field,
-                            "0: the pipe's desc, or workers, say it", (int64_t)both[i].got);
+                            "0; set the pipe's seed, or num_workers of the list",
+                            (int64_t)both[i].got);
     return DLP_OK;
 }
 
@@ -51,10 +52,10 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
                            s->seed, t->d->seed);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
-        return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
+        return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
     if (t->load != NULL && (s->order != DLP_ORDER_SEQUENTIAL || l->mix != NULL))
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                             "before a load node: shuffle says it");
+                             "before a load node: list.shuffle says the order");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&

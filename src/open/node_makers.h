@@ -68,8 +68,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
     *d = node->load;
     if (given != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in the desc of the node; set 0 here, and %s instead", given,
-                           where);
+                           "%s is set in load, must be 0; set %s instead", given, where);
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -150,7 +149,7 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     if (l->n_steps == DLPI_STEPS)
-        return dlpi_node_bad(t, node, "is the ninth filter or map between two makers");
+        return dlpi_node_bad(t, node, "is the ninth filter or map between makers; join two");
     step.n = m->n_fields[m->n_levels - 1] - step.first;
     dlpi_copy_text(step.name, sizeof step.name, node->name);
     l->steps[l->n_steps++] = step;
@@ -186,8 +185,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->n_fetched = ds.n_fields;
     } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
         return dlpi_node_bad(t, node,
-                             "runs in a cell, as its second fetch: one callback, which "
-                             "fetches one item after the other");
+                             "is a second fetch before makers; give it a fetch callback, and no "
+                             "source, async or in_flight");
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
@@ -217,7 +216,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
     if (m->n_fields[m->n_levels - 1] == 0)
-        return dlpi_node_bad(t, node, "has no fetch before it, which writes the fields");
+        return dlpi_node_bad(t, node, "has no fields; write a fetch above it");
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
@@ -237,8 +236,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
 /* Whose items an expand shuffles is told apart only if no other row makes items. */
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
-                    "0 in a row with other makers: a window node shuffles",
-                    node->expand.shuffle_items);
+                    "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -272,7 +270,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
-        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole, and not kept");
+        return dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -294,9 +292,10 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
     const bool b = dlpi_workers_given(&node->workers);
     *to = dlpi_node_workers(t, a ? before : node);
     if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\", too: they share workers; set it in one of them",
-                       before->name);
+    return dlpi_refuse(
+        t->p, DLP_ERR_ARG, node->name, "workers",
+        "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+        before->name);
 }
 
 /* What stands before these rows: a list, or a push, whose own thread reads its fields. */
@@ -325,7 +324,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
-            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
+            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
         if (node == by) continue;
@@ -345,11 +344,10 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     if (f->in_flight == 0) f->in_flight = 16;
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-            "in_flight is %d; threads of a worker do not share a worker_state before "
-            "\"%s\": set more workers, or async",
-            (int)f->in_flight, m->fetch[1].name);
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
+                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
+                           "num_workers, or async",
+                           (int)f->in_flight, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / f->in_flight)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         f->in_flight);
@@ -373,7 +371,7 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
                            "which ends; set 0",
                            field, node->name);
     if (t->d->world_size > 1)
-        return dlpi_bad(t->p, "", "world_size", "1 with a push: what comes once has no ranks",
+        return dlpi_bad(t->p, "", "world_size", "1 with a push: pushed items go to one rank",
                         t->d->world_size);
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
@@ -402,7 +400,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     m->input.n_fields = m->n_fields[0];
     m->f.dataset = &m->input;
     if (m->n_fields[m->n_levels - 1] > 0) return DLP_OK;
-    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fetch before it, which writes the fields");
+    return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
 /* The desc of the last expand, or of filters alone. */
@@ -471,8 +469,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
         most = dlpi_times(most, m->level[i].maker.max_out);
     if (m->maker != NULL && most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
-                           "max_out, times those of the rows above, is %" PRIu64
-                           " items of one input, must be at most 2^31; let inputs be smaller",
+                           "max_out, times that of the rows above, is %" PRIu64 " items of an "
+                           "input, must be at most 2^31; make inputs smaller",
                            most);
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;

@@ -39,23 +39,23 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
     const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
     const bool first = node == last + 1;
-    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    if (!t->batched) return dlpi_node_bad(t, node, "has no batch node before it; add one");
     if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
         return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
     if (reads != NULL && reads->verb == DLP_OUT)
-        return dlpi_node_bad(t, node, "stands behind an out; name the node that it reads in from");
+        return dlpi_node_bad(t, node, "stands behind an out; name in from the node that it reads");
     if (reads != last && (reads != host || host == NULL || first))
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "node \"%s\" reads \"%.31s\"; %s out reads \"%s\"%s%s%s", node->name,
+                           "from is \"%.31s\"; %s out may read \"%s\"%s%s%s",
                            node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
                            last->name, host && !first ? " or \"" : "",
                            host && !first ? host->name : "", host && !first ? "\"" : "");
     if (first) return dlpi_out_first(t, node);
     if (reads == last && host != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "node \"%s\" reads the transfer, whose buffers are the first out's; "
-                           "read \"%s\", the batches before it",
-                           node->name, host->name);
-    if (t->ops->out == NULL) return dlpi_node_bad(t, node, "is a second out, and there is one");
+                           "from is \"%s\", whose buffers go to the first out; read \"%s\"",
+                           last->name, host->name);
+    if (t->ops->out == NULL)
+        return dlpi_node_bad(t, node, "is a second out, and this header was made without outs");
     return t->ops->out(t->p, &node->queue, reads == host);
 }

@@ -102,14 +102,15 @@ DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_erro
     dlpi_state s;
     int rc;
     if (p == NULL || state == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "pipe or state is NULL");
     if (!p->started || p->closing)
-        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe was not started, or is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (dlpi_is_shared(p))
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, p->sharing->words,
-                              "a pipe with %s goes on only", p->sharing->words);
+                              "a pipe with %s cannot seek; open one with resume",
+                              p->sharing->words);
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;

@@ -105,10 +105,10 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
         int64_t its, of;
         if (o->local_world == NULL && !first) continue;
         if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
-            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
-                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
-                                  "of this run",
-                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+            return dlpi_error_set(
+                err, DLP_ERR_ARG, by->rank,
+                "%s is %d, but %s is %d, both of %d ranks; unset the one that is not of this run",
+                by->rank, (int)r, o->rank, (int)its, (int)w);
     }
     return DLP_OK;
 }
@@ -280,7 +280,7 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     const dlpi_launcher *by;
     dlp_ranks found;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     memset(&found, 0, sizeof found);
     if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
     if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;

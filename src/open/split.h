@@ -34,7 +34,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
         return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
     }
     rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1, of rows");
+                     "1..2^31 - 1 with rows");
     if (rc != DLP_OK) return rc;
     *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
     if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
@@ -46,7 +46,7 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
                             (int64_t)d->rows[c]);
         (*first)[c + 1] = sum += d->rows[c];
     }
-    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
     if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
 }

@@ -26,7 +26,9 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
-                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
+                          "states[%" PRIu32 "] is damaged, or another version saved it; leave it "
+                          "out",
+                          i);
 }
 
 /* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
@@ -42,8 +44,8 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
         if (s < c.first || s >= c.first + c.n) continue;
         if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "states[%" PRIu32 "] has stream %" PRIu32
-                                  " at another place than one before: two ranks had other data",
+                                  "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
+                                  "than a state before; save all at one batch",
                                   i, s);
     }
     return DLP_OK;
@@ -60,12 +62,14 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
-            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+            return dlpi_merge_bad(err, i,
+                                  "has no streams, and differs from states[0]; merge the states "
+                                  "of one job");
         mine = c.first;
         if (i > 0 && !dlpi_cursors_alike(&c, all))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
         c.first = c.first < all->first ? c.first : all->first;
         if (mine + c.n > end) end = mine + c.n;
         *all = c;
@@ -73,7 +77,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     all->n = end - all->first;
     if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                          "%" PRIu32 " streams are too many for one state, which has room for "
+                          "%" PRIu32 " streams are too many for a state, which has room for "
                           "%" PRIu32 ": merge fewer",
                           all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
 }
@@ -84,7 +88,8 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     bool same = true;
     int rc;
     if (out == NULL || states == NULL || n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out",
+                              "out or states is NULL, or n is 0");
     if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
     for (uint32_t i = 1; i < n; i++)
         same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
@@ -101,7 +106,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         if (rc != DLP_OK) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "no state has stream %" PRIu32 ", which others lie around",
+                                  "no state has stream %" PRIu32 "; give the states of all ranks",
                                   all.first + i);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);

@@ -39,8 +39,8 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
 
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
-             "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
-             " a row can have %" PRIu64 " (divisible_by %" PRIu32 ")",
+             "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
+             "at most %" PRIu64 " (divisible_by %" PRIu32 ")",
              index, length, b->d.max_tokens, b->longest, b->d.divisible_by);
     return -1;
 }
@@ -144,7 +144,7 @@ static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, ui
     uint32_t turn, from, n;
     if (max < b->d.batch_size) {
         snprintf(b->why, sizeof b->why,
-                 "the pipe's batch_size %" PRIu64 " is below the buckets', "
+                 "the pipe's batch_size is %" PRIu64 ", must be at least that of the buckets, "
                  "%" PRIu32,
                  max, b->d.batch_size);
         return -1;
@@ -181,7 +181,7 @@ static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
             return 0;
         }
     }
-    snprintf(b->why, sizeof b->why, "the state is of other buckets");
+    snprintf(b->why, sizeof b->why, "the state was saved with other buckets");
     return -1;
 }
 
@@ -192,43 +192,34 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
-                                d->n_items);
+        return dlpi_order_bad(err, "buckets.n_items", (int64_t)d->n_items, "1..2^48");
     if ((d->lengths != NULL) == (d->length != NULL))
-        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give either lengths or length");
     if (d->lengths != NULL && d->lengths_id != 0)
-        return DLPI_ORDER_FAULT(err, "buckets.lengths_id",
-                                "lengths_id is %" PRIu64 ", must be 0 with lengths, which are "
-                                "hashed",
-                                d->lengths_id);
+        return dlpi_order_bad(err, "buckets.lengths_id", (int64_t)d->lengths_id, "0 with lengths");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
-                                d->window);
+        return dlpi_order_bad(err, "buckets.window", d->window, "0..2^24");
     if (d->max_tokens != 0 && d->max_tokens < by)
         return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
-                                (int)d->shuffle);
+        return dlpi_order_bad(err, "buckets.shuffle", d->shuffle, "0 or 1");
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return DLPI_ORDER_FAULT(err, "buckets.last",
-                                "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
-                                (int)d->last);
+        return dlpi_order_bad(err, "buckets.last", d->last, "DLP_LAST_PARTIAL or DLP_LAST_DROP");
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
     if (d->order && d->seed != 0)
-        return DLPI_ORDER_FAULT(err, "buckets.seed",
-                                "seed is %" PRIu64 ", must be 0 with order, whose seed is taken",
-                                d->seed);
+        return dlpi_order_bad(err, "buckets.seed", (int64_t)d->seed,
+                              "0 with order; set order's seed");
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 

@@ -174,8 +174,7 @@ static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
-    if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (d->n < 1 || d->n > DLPI_MIX_DATASETS) return dlpi_order_bad(err, "mix.n", d->n, "1..1024");
     if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
@@ -186,15 +185,12 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
-                                (int)d->shuffle);
+        return dlpi_order_bad(err, "mix.shuffle", d->shuffle, "0 or 1");
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
-                                (int)DLP_MIX_LARGEST);
+        return dlpi_order_bad(err, "mix.until", d->until, "DLP_MIX_ALL .. DLP_MIX_LARGEST");
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
-                                d->samples_per_epoch);
+        return dlpi_order_bad(err, "mix.samples_per_epoch", (int64_t)d->samples_per_epoch,
+                              "at most 2^48");
     return DLP_OK;
 }
 
@@ -203,14 +199,16 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0)
+        return DLPI_ORDER_FAULT(err, "mix.weights",
+                                "all %" PRIu32 " weights are 0; set one of them", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
             return DLPI_ORDER_FAULT(err, "mix.weights",
-                                    "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
-                                    "the greatest common divisor %" PRIu64 ", above 2^20: round "
-                                    "the weights",
+                                    "weights[%" PRIu32 "] is %" PRIu64 ", so the sum, divided by "
+                                    "the greatest common divisor %" PRIu64 ", is above 2^20; "
+                                    "round the weights",
                                     i, d->weights[i], g);
         sum += w;
     }
@@ -282,8 +280,7 @@ DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_e
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
         return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
-                                "an epoch would have more than 2^48 "
-                                "samples: say how many");
+                                "an epoch has more than 2^48 samples; set samples_per_epoch");
     }
     dlpi_mix_schedule(m);
     *out = m;

@@ -384,19 +384,24 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
 /* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
+/* Refuse a number of a desc. field: behind the name of its desc and a dot. */
+static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
+    return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
+                            got, words);
+}
+
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
         return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
-                                d->n_subset);
+        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
             return DLPI_ORDER_FAULT(err, "sampler.subset",
-                                    "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
-                                    d->subset[i], n_items);
+                                    "subset[%" PRIu64 "] is %" PRIu64 ", but n_items is %" PRIu64,
+                                    i, d->subset[i], n_items);
     return DLP_OK;
 }
 
@@ -410,7 +415,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
                                 "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "weights is NULL: give them for order %s",
                                 ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
@@ -440,19 +445,15 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     uint64_t draws = d->samples_per_epoch;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
-                                n_items);
+        return dlpi_order_bad(err, "dataset.n_items", (int64_t)n_items, "1..2^48");
     if ((ops = dlpi_order_of(d->order)) == NULL)
-        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
-                                (int)d->order);
+        return dlpi_order_bad(err, "sampler.order", d->order, "one of DLP_ORDER_*");
     if (d->threaded < 0 || d->threaded > 1)
-        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
-                                (int)d->threaded);
+        return dlpi_order_bad(err, "sampler.threaded", d->threaded, "0 or 1");
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
+        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "at most 2^48");
     if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
@@ -468,7 +469,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
                                 ops->name, dlpi_order_has_lists(&d->batches));
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                "replacement needs order DLP_ORDER_FUNCTION, order is %s",
                                 ops->name);
     return DLP_OK;
 }

@@ -89,7 +89,8 @@ static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
-    const bool head = b->head[i] == i;
+    const bool head = b->head[i] == i, copies = st != NULL && strcmp(st->what, "copy") == 0;
+    const char *name = st == NULL ? "consumer" : copies ? "copy into rows" : st->name;
     static const char *const runs_in[2][2] = {{"thread", "threads"},
                                               {"worker process", "worker processes"}};
     const char *const *run;
@@ -97,10 +98,13 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_text t = {line, sizeof line, 0};
     dlpi_svg_box(o, st != NULL ? "box" : "box user", DLPI_PLAN_BOX_X, y, DLPI_PLAN_BOX,
                  b->height[i]);
-    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, st != NULL ? st->name : "consumer", 34);
+    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, name, 34);
     if (st == NULL) return;
     dlpi_plan_kind(st->kind, what, sizeof what);
-    dlpi_text_add(&t, "%.47s", st->what[0] != 0 ? st->what : what);
+    dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "",
+                  copies             ? st->name
+                  : st->what[0] != 0 ? st->what
+                                     : what);
     run = runs_in[st->placement & 1];
     if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
     if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");

@@ -67,7 +67,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
-        dlpi_s3_op_add(op, "there is no way to where it was sent");
+        dlpi_s3_op_add(op, "and the address of the redirect cannot be used");
         dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
         return;
     }

@@ -170,7 +170,7 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
         return;
     default:
         if (c->t.what == DLPI_S3_T_ANSWER && c->t.status / 100 == 3)
-            dlpi_s3_op_add(op, c->t.has_location ? "and sends it on, once too often"
+            dlpi_s3_op_add(op, c->t.has_location ? "and redirects, once too often"
                                                  : "without a Location that can be followed");
         dlpi_s3_op_end(io, op, dlpi_s3_case_code(c));
         return;

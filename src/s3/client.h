@@ -38,7 +38,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);
         if (n == 0) n = numbers[i].standard;
         if (n < numbers[i].least || n > numbers[i].most)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: %d is none of %d..%d",
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: is %d, must be %d..%d",
                                      numbers[i].field, (int)n, (int)numbers[i].least,
                                      (int)numbers[i].most);
         memcpy((char *)d + numbers[i].at, &n, sizeof n);
@@ -46,7 +46,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     if (d->max_idle == 0) d->max_idle = d->max_requests;
     if (d->part_bytes == 0) d->part_bytes = 8u << 20;
     if (d->part_bytes < 65536 || d->part_bytes > 1u << 30)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: none of 64 KiB..1 GiB");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: must be 64 KiB..1 GiB");
     return DLP_OK;
 }
 
@@ -86,13 +86,12 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
     if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
         if (strcasecmp(payer, "requester") != 0)
-            return dlpi_s3_set_error(
-                err, DLP_ERR_ARG, 0,
-                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                     "AWS_REQUEST_PAYER: must be \"requester\", or unset");
         s3->desc.requester_pays = 1;
     }
     if (s3->desc.requester_pays && s3->desc.anonymous)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: must be 0 with anonymous");
     return DLP_OK;
 }
 
@@ -123,7 +122,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     dlp_s3 *s3;
     int code;
     if (err) memset(err, 0, sizeof *err);
-    if (!out) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out: NULL");
+    if (!out) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out is NULL");
     if (!desc) desc = &none;
     s3 = (dlp_s3 *)calloc(1, sizeof *s3);
     if (!s3) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "no memory for a client");

@@ -130,7 +130,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_copy(v->failed, sizeof v->failed, why->message);
     DLPI_STORE_RLX(&v->retry_s, c->clock() + wait_s);
     snprintf(line, sizeof line, "s3: %s; %s, the next attempt is in %d s", why->message,
-             valid ? "those at hand stay in use" : "there are none to use", (int)wait_s);
+             valid ? "the present ones stay in use" : "no credentials are left", (int)wait_s);
     dlpi_s3_config_log(c, line);
 }
 

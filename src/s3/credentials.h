@@ -250,7 +250,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is none", err);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is no time", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
@@ -261,7 +261,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_fetch_error(s, "they have expired already", err);
+    return dlpi_s3_fetch_error(s, "the credentials have expired", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
@@ -383,7 +383,7 @@ static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s
         s->n += (size_t)got;
         s->answer[s->n] = '\0';
         if (got == 0) return NULL;
-        if (s->n == DLPI_S3_ANSWER_MAX) return "it says more than 64 KiB";
+        if (s->n == DLPI_S3_ANSWER_MAX) return "its output has more than 64 KiB";
     }
 }
 
@@ -440,9 +440,9 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(
-            err, DLP_ERR_REMOTE, 0,
-            "credential_process (%.80s): what it says is not JSON of Version 1", s->argv[0]);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.80s): its output is not JSON of Version 1",
+                                 s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -576,7 +576,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     char path[sizeof roles + sizeof s->word];
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_fetch_error(s, "the token is none", err);
+        return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
@@ -588,7 +588,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_fetch_error(s, "the role's name is none", err);
+        return dlpi_s3_fetch_error(s, "the role's name has odd bytes", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);

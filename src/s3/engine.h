@@ -16,50 +16,50 @@ static bool dlpi_s3_is_printable(const char *s) {
 
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
-    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "NULL");
+    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "is NULL");
     if (!r->pieces) {
         if (r->capacity > 0 && !r->body && r->method != DLP_S3_HEAD)
-            return dlpi_s3_bad(r, "body", "NULL");
+            return dlpi_s3_bad(r, "body", "is NULL");
         if (r->method == DLP_S3_GET && r->length > r->capacity)
-            return dlpi_s3_bad(r, "capacity", "less than length");
+            return dlpi_s3_bad(r, "capacity", "must be at least length");
         return DLP_OK;
     }
     if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "only for GET");
-    if (r->length == 0) return dlpi_s3_bad(r, "length", "must be given with pieces");
+    if (r->length == 0) return dlpi_s3_bad(r, "length", "must be set with pieces");
     for (uint32_t i = 0; i < r->n_pieces; i++) {
         if (r->pieces[i].bytes > r->length - sum)
-            return dlpi_s3_bad(r, "pieces", "their sum is more than length");
+            return dlpi_s3_bad(r, "pieces", "have more bytes than length");
         sum += r->pieces[i].bytes;
     }
-    return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "their sum is less than length");
+    return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "have fewer bytes than length");
 }
 
 static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
-        return dlpi_s3_bad(r, "method", "none of DLP_S3_GET, _HEAD, _PUT");
+        return dlpi_s3_bad(r, "method", "must be DLP_S3_GET, _HEAD or _PUT");
     if (!r->bucket || !r->bucket[0] || strnlen(r->bucket, 256) > 255)
-        return dlpi_s3_bad(r, "bucket", "NULL, empty or too long");
+        return dlpi_s3_bad(r, "bucket", "is NULL, empty or too long");
     for (const char *p = r->bucket; *p; p++)
         if (*p <= 32 || *p >= 127 || *p == '/')
             return dlpi_s3_bad(r, "bucket", "has bytes that no bucket's name has");
-    if (!r->key) return dlpi_s3_bad(r, "key", "NULL");
+    if (!r->key) return dlpi_s3_bad(r, "key", "is NULL");
     if (!r->key[0] && r->method != DLP_S3_PUT && !r->query) return dlpi_s3_bad(r, "key", "empty");
-    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "more than 1024 bytes");
+    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "has more than 1024 bytes");
     if (r->query && (!dlpi_s3_is_printable(r->query) || strpbrk(r->query, " #")))
         return dlpi_s3_bad(r, "query", "has bytes that must be escaped");
     if (r->if_match && !dlpi_s3_is_printable(r->if_match))
         return dlpi_s3_bad(r, "if_match", "has control bytes");
     if (r->offset > INT64_MAX || r->length > INT64_MAX - r->offset)
-        return dlpi_s3_bad(r, "length", "offset and length are beyond 2^63");
+        return dlpi_s3_bad(r, "length", "offset and length end beyond 2^63");
     if (r->method != DLP_S3_GET && (r->offset || r->length))
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
-        return dlpi_s3_bad(r, "query", "not with offset and length");
+        return dlpi_s3_bad(r, "query", "must be NULL with offset or length");
     if (r->version_id && (r->query || r->method == DLP_S3_PUT))
-        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+        return dlpi_s3_bad(r, "version_id", "must be NULL with query, or for PUT");
     if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
                           !dlpi_s3_is_printable(r->version_id)))
-        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
+        return dlpi_s3_bad(r, "version_id", "must be 1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 

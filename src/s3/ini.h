@@ -168,7 +168,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     if (!p->text[i]) return 0;
     line = dlpi_s3_ini_ask(&q, p->text[i], p->n[i]);
     if (line)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is none of its format",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is no line of an ini file",
                                  p->c->file[i], line);
     if (q.cut)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",

@@ -566,8 +566,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
-    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is less than 0");
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page must be 0..1000");
+    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is negative");
     l = calloc(1, sizeof *l);
     if (l) l->first = dlpi_s3_segment_new();
     if (!l || !l->first) {
@@ -590,7 +590,7 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 }
 
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
-    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
+    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "list or out is NULL");
     for (;;) {
         dlpi_s3_segment *s = list->first;
         bool wait;

@@ -189,13 +189,13 @@ static bool dlpi_src_etag_good(const char *etag) {
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
-    if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
+    if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key must have 1 to 1024 bytes";
     if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
-        return "DLP_S3_EMPTY is the length of a whole object alone";
+        return "DLP_S3_EMPTY is only the length of a whole object";
     if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
-        return "past the end of any object";
+        return "offset and length are beyond 2^63";
     if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
-        return "an ETag is a strong one, in quotes, of 71 bytes at most";
+        return "an ETag must be strong, in quotes, of at most 71 bytes";
     return NULL;
 }
 
@@ -272,7 +272,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
-            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has a key that none can be");
+            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has an empty or too long key");
         else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
             dlpi_src_put_failed(err, rc);
     }
@@ -332,20 +332,20 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "one column, three, four, or five";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "a line must have 1, 3, 4 or 5 columns";
     e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_s3_decimal(column[1], strlen(column[1]), &e->offset))
-        return "the offset is no number, nor '*'";
+        return "the offset must be a number, or '*'";
     if (columns > 1 && strcmp(column[2], "-") == 0)
         e->length = DLP_S3_EMPTY;
     else if (columns > 1 && !dlpi_s3_decimal(column[2], strlen(column[2]), &e->length))
-        return "the length is no number, nor '-'";
+        return "the length must be a number, or '-'";
     if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
-        return "the items are no number";
+        return "the items must be a number";
     return dlpi_src_entry_wrong(e);
 }
 
@@ -409,7 +409,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
-                                 m ? "path: none, or too long" : "manifest is NULL");
+                                 m ? "path is NULL, or too long" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     fd = dlpi_file_afresh(tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;

@@ -84,7 +84,7 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
                                  from, region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" cannot be one", region);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" is no region", region);
     return DLP_OK;
 }
 
@@ -160,8 +160,8 @@ static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     c->dualstack = d->dualstack || dlpi_s3_is_true(said[1]) || dlpi_s3_is_true(said[2]);
     if (!c->endpoint[0] || (!c->fips && !c->dualstack)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%s: set by program, environment or profile, but the endpoint is "
-                             "given; only AWS' own has other hosts",
+                             "%s: is set, but so is an endpoint, which has one host; unset one of "
+                             "the two",
                              c->fips ? "fips (AWS_USE_FIPS_ENDPOINT)"
                                      : "dualstack (AWS_USE_DUALSTACK_ENDPOINT)");
 }
@@ -277,7 +277,7 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     if (!relative && !full) return 0;
     if (relative && *relative != '/')
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: it begins with '/'");
+                                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: must begin with '/'");
     n = relative ? snprintf(c->url, sizeof c->url, "http://169.254.170.2%s", relative)
                  : snprintf(c->url, sizeof c->url, "%s", full);
     if (n >= (int)sizeof c->url ||
@@ -300,7 +300,7 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must be a number of 1..%d",
                                  variable ? variable : name, most);
     *out = (int)value;
     return 1;
@@ -368,13 +368,13 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     if (other < 0 || code < 0) return other < 0 ? other : code;
     if (other + code != 1)
         return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
-                                  "role_arn wants one of source_profile, credential_source", err);
+                                  "role_arn needs source_profile or credential_source", err);
     if (code) dlpi_s3_copy(from, size, source);
     code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
     if (code > 0)
         return dlpi_s3_role_wrong(p, DLP_ERR_UNSUPPORTED,
-                                  "mfa_serial is not supported: nobody is there to type a code; "
-                                  "let a credential_process do it",
+                                  "mfa_serial is not supported: nobody can type a code; let a "
+                                  "credential_process do it",
                                   err);
     if (code == 0)
         code = dlpi_s3_profiles_get(p, "external_id", role->external_id, sizeof role->external_id,
@@ -382,7 +382,7 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     if (code >= 0)
         code = dlpi_s3_config_number(p, NULL, "duration_seconds", 43200, 0, &role->duration_s, err);
     if (code > 0 && role->duration_s < 900)
-        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: less than 900", err);
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: must be 900 or more", err);
     if (code >= 0) code = dlpi_s3_config_session(p, NULL, role->session, sizeof role->session, err);
     if (code < 0) return code;
     dlpi_s3_copy(role->profile, sizeof role->profile, p->profile);
@@ -403,7 +403,7 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     else
         return dlpi_s3_role_wrong(
             p, DLP_ERR_ARG,
-            "credential_source: none of Environment, EcsContainer, Ec2InstanceMetadata", err);
+            "credential_source: must be Environment, EcsContainer or Ec2InstanceMetadata", err);
     if (code) return code;
     snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
@@ -479,7 +479,7 @@ typedef struct dlpi_s3_beyond {
 static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
     {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
     {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
-     "what else than \"standard\" and \"adaptive\" stands for is"},
+     "other modes than \"standard\" and \"adaptive\" are"},
 };
 
 /* Refuse what is set of a row of that table. */
@@ -512,8 +512,8 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
     if (c->style == 3)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "s3.addressing_style of profile \"%.40s\" "
-                                 "in \"%.80s\": none of auto, path, virtual",
+                                 "s3.addressing_style of profile \"%.40s\" in \"%.80s\": must be "
+                                 "auto, path or virtual",
                                  c->profile, c->file[code - 1]);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
@@ -524,8 +524,9 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     c->no_checksums = strcasecmp(said, "when_required") == 0;
     if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION):"
-                                 " none of when_supported, when_required");
+                                 "response_checksum_validation "
+                                 "(AWS_RESPONSE_CHECKSUM_VALIDATION): when_supported or "
+                                 "when_required");
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;

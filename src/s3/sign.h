@@ -459,8 +459,7 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
     size_t n = strlen(bucket);
     if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
         return "'.' and '..' are steps of a path, and no buckets";
-    if (strncmp(bucket, "arn:", 4) == 0)
-        return "an ARN: of an access point its alias is what can be asked for";
+    if (strncmp(bucket, "arn:", 4) == 0) return "an ARN; give the alias of the access point";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t k = strlen(kinds[i][0]);

@@ -256,7 +256,7 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
                         (unsigned long long)q->got,
                         (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
-        dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
+        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu", text, (unsigned long long)q->got,
                  fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
@@ -403,7 +403,7 @@ static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_it
 }
 
 static int dlpi_src_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of objects wants the worker_init that it has");
+    return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
 /* dlp_dataset.fetch. */

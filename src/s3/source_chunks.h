@@ -193,9 +193,9 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     int rc;
     if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
-                        "chunks out of objects want chunks.source, whose workers have connections");
+                        "give the objects as chunks.source; its workers have the connections");
     if (field >= chunk->n_fields || source->first_row == NULL)
-        return dlp_fail(chunk->call, 0, "there is no such field, or the source has no row_bytes");
+        return dlp_fail(chunk->call, 0, "field is too large, or the source has no row_bytes");
     f = &chunk->call->w->p->items.at[field];
     if (f->row_bytes / (uint64_t)f->f.shape[0] != source->d.row_bytes)
         return dlp_fail(chunk->call, 0, "row_bytes is %llu, rows of field %s have another size",

@@ -51,7 +51,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want load.source, whose workers have connections");
+                        "give the objects as load.source; its workers have the connections");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;

@@ -141,7 +141,8 @@ static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
         rc = dlpi_subscriber_ready(c, c->cursor, &s);
         if (rc == DLP_SKIP)
-            return dlpi_subscriber_fail(c, DLP_ERR_STATE, "the pipe took this subscriber for dead");
+            return dlpi_subscriber_fail(c, DLP_ERR_STATE,
+                                        "the pipe took this subscriber for dead; subscribe again");
         if (rc != DLP_OK) return rc;
         rc = dlpi_subscriber_have(c, c->cursor, s, out);
         c->cursor++;

@@ -67,7 +67,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     uint64_t bytes;
     memset(m->areas, 0, sizeof m->areas);
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
-        return DLPI_VIEW_FAULT(err, "no file of memory");
+        return DLPI_VIEW_FAULT(err, "this is no file of memory");
     bytes = (uint64_t)st.st_size;
     if (!dlpi_shm_read(m->fd, &h, offsetof(dlpi_region, records), 0))
         return DLPI_VIEW_FAULT(err, "the region has no header");
@@ -569,7 +569,7 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
     int rc;
     if (!dlpi_name_ok(name))
         return dlpi_error_set(err, DLP_ERR_ARG, "who",
-                              "neither a process nor a name (A-Z a-z 0-9 . _ -)");
+                              "who is neither a process nor a name (A-Z a-z 0-9 . _ -)");
     if ((rc = dlpi_who_name(name, &r, err)) != DLP_OK) return rc;
     if ((rc = dlpi_proc_enter(m, r.pid, err)) != DLP_OK) return rc;
     m->number = r.memfd;
@@ -580,8 +580,8 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
         return DLP_OK;
     }
     return dlpi_error_set(err, DLP_ERR_STATE, "who",
-                          "\"%s\" is said to be in process %d, but is not to be seen there: "
-                          "another user's, or in another container",
+                          "\"%s\" is not visible in process %d, which may be another user's, or "
+                          "in another container",
                           name, (int)r.pid);
 }
 

@@ -148,7 +148,7 @@ DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
     dlp_subscriber *c;
     int rc;
     if (out == NULL || name == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "it is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "out or name is NULL");
     c = calloc(1, sizeof *c);
     if (c == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     c->fd = -1;

@@ -52,7 +52,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
                 d->max_subscribers ? d->max_subscribers : 8, "0..max_subscribers");
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
-                    "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
+                    "shm.name must have 1 to 63 of A-Z a-z 0-9 . _ -, no dot first");
     return p->err.code; /* the first of them */
 }
 
@@ -99,8 +99,8 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_sleep(1000000);
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
-             "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (later of the pipe's desc), or set shm.allow_fork_with_threads",
+             "the process has %d threads, and a fork copies their locks; start workers earlier "
+             "(later of the pipe's desc), or set shm.allow_fork_with_threads",
              n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }

@@ -198,8 +198,8 @@ static const dlpi_sharing_ops dlpi_share_ops = {
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     const dlpi_stage *of = p->sink_stage ? p->sink_stage : p->lender_stage;
-    const char *bad = p->sink_stage     ? "a transfer stage: a device's memory can't be shared"
-                      : p->lender_stage ? "a split stage: its views can't be shared"
+    const char *bad = p->sink_stage     ? "a transfer: a device's memory can't be shared"
+                      : p->lender_stage ? "a split: views can't be shared"
                       : p->d.unordered  ? "unordered: a shared pipe delivers in order"
                       : p->barrier      ? "set_epoch: a subscriber may be epochs behind"
                                         : NULL;
@@ -209,17 +209,17 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                            "shm.share must be 0 with several outs; let a thread of this process "
                            "subscribe instead");
     if (p->shm_name[0] == 0)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "shm.share needs shm.name; set it");
     if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.serve_only",
-                             "DLP_SHARE_ONE needs serve_only = 1: this process can subscribe");
+                             "shm.serve_only is 0, must be 1 with DLP_SHARE_ONE");
     if (bad != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, of != NULL ? of->name : "", "shm.share",
                            "shm.share must be 0 with %s", bad);
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_refuse(p, DLP_ERR_ARG, p->work[i]->name, "shm.share",
-                               "shm.share needs workers in each stage: this one is inline");
+                               "shm.share needs workers, and this stage has none; set num_workers");
     p->sampler->w.num_workers = 1;
     p->sharing = &dlpi_share_ops;
     p->others = 1;
@@ -355,8 +355,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
     if (!dlpi_subscriber_may(c))
         return dlpi_error_set(err, DLP_ERR_STATE, "name",
-                              "the pipe is not shared: its "
-                              "dlp_shm_desc.share is DLP_SHARE_NONE");
+                              "the pipe is not shared; set shm.share of the pipe");
     c->n_fields = (uint32_t)fields->count;
     for (uint32_t f = 0; ok && f < c->n_fields; f++) {
         ok = dlpi_view_read(c->m, DLPI_REC_FIELDS, f, 0, &c->fields[f], sizeof c->fields[f]);
@@ -438,14 +437,14 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint32_t most = p->max_held < 1 || p->max_held > 256 ? 1 : p->max_held;
     if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
-        return dlpi_error_set(err, DLP_ERR_ARG, "max_held", "max_held is %d, the pipe's is %u",
+        return dlpi_error_set(err, DLP_ERR_ARG, "max_held", "max_held is %d, must be at most %u",
                               desc->max_held, most);
     if (desc && (desc->when_behind < 0 || desc->when_behind > DLP_BEHIND_KEEP_NEWEST))
         return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
-                              "when_behind is %d, which is no DLP_BEHIND_*", desc->when_behind);
+                              "when_behind is %d, must be a DLP_BEHIND_*", desc->when_behind);
     if (desc && desc->when_behind != DLP_BEHIND_WAIT && c->layout.mode != DLP_SHARE_EACH)
         return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
-                              "with DLP_SHARE_ONE each batch is for one, who may be late: 0");
+                              "when_behind must be 0 with DLP_SHARE_ONE");
     c->s.behind = desc ? (uint32_t)desc->when_behind : DLP_BEHIND_WAIT;
     c->s.max_held = desc && desc->max_held ? (uint32_t)desc->max_held : 1;
     c->s.loans = calloc(c->s.max_held, sizeof *c->s.loans);

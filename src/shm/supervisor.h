@@ -366,8 +366,8 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
     if (n < p->max_kills) return false;
     dlpi_held_text(p, proc, h, what, sizeof what);
     snprintf(text, sizeof text,
-             "worker processes died %u times at the same work%s, the last time by %s, and not in "
-             "the stage's callback: in a function of the sampler?",
+             "worker processes died %u times at the same work%s, last by %s, but not in the "
+             "stage's callback; look at functions of the sampler",
              n, what, dlpi_signal_text(why->signal));
     dlpi_proc_fail(p, proc->w, DLP_ERR_KILLED, 0, text);
     return true;

@@ -22,7 +22,7 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     if (!p->open_end) return DLP_OK;
     if (st->dataset->n_items != 0)
         return dlpi_bad(p, st->name, "dataset.n_items",
-                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        "0 with open_end: a source that counts its items has an end",
                         (int64_t)st->dataset->n_items);
     st->dataset->n_items = DLPI_MAX_ITEMS;
     return DLP_OK;
@@ -104,9 +104,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;
     if (!dlpi_error_behind(p, s)) return;
-    dlpi_error_set(e, DLP_ERR_CALLBACK, "",
-                   "the item failed; its words were lost to those of an "
-                   "item after the stream's end");
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "", "the item failed; the words of its error were lost");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -150,8 +148,7 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
         p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
-        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
-        "of items",
+        "open_end is 1%s, must be 0 with stage \"%s\", which needs the number of items",
         read ? " (items are pushed)" : "", st->name);
 }
 
@@ -164,17 +161,17 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
                 dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
-                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
-                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with open_end"
+                    : "DLP_ORDER_SEQUENTIAL with open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with dataset.open_end, whose end comes in order");
+                "0 with open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with dataset.open_end: a rank without rows sees no end");
+                "world_size or more with open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
-                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with open_end"
+                    : "DLP_LAST_PARTIAL with open_end and several ranks");
     return p->err.code;
 }
 
@@ -188,11 +185,9 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
+                            "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "leave it out with dataset.open_end, whose end the consumer alone sees");
+                       "with open_end only one consumer may get batches, which alone sees the end");
 }

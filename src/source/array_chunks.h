@@ -57,12 +57,12 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
         uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
         if (c->swap > 1)
             return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
-                                     "big-endian numbers: a fetch of dlp_arrays_open turns them");
+                                     "has big-endian numbers; open it by dlp_arrays_open");
         for (uint64_t i = 0; i < c->n_files; i++)
             if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
                     err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
-                    "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
+                    "numbers must begin at a multiple of %d bytes", (int)bytes);
     }
     return DLP_OK;
 }
@@ -161,11 +161,10 @@ DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
-                              "reads: 0, for batches are views of files "
-                              "that are mapped");
+                              "reads must be 0: batches are views of mapped files");
     if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given; it must be 0, for the files say it.", given);
+                              "%s is given, must be 0 or NULL: the files say it", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {

@@ -68,11 +68,11 @@ static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
                                  "is not IDX: its first 2 bytes "
                                  "are not 0");
     if (b[2] < 8 || b[2] > 14 || types[b[2] - 8] == 0)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is none of IDX's",
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is unknown to IDX",
                                  b[2]);
     if (b[3] < 1 || b[3] > DLP_MAX_DIMS)
         return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 3,
-                                 "%d dimensions, 1 to %d are known", b[3], DLP_MAX_DIMS);
+                                 "%d dimensions, must be 1 to %d", b[3], DLP_MAX_DIMS);
     h->dtype = types[b[2] - 8];
     h->ndim = b[3];
     if ((rc = dlpi_mapped_head(m, 4, 4 * h->ndim, b, "header", err)) != DLP_OK) return rc;
@@ -155,7 +155,7 @@ static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
     char descr[16];
     dlpi_npy_space(n);
     if (n->at < n->end && *n->at == '[')
-        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type");
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type; save plain numbers");
     if (!dlpi_npy_string(n, descr, sizeof descr))
         return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no type after 'descr'");
     if (descr[0] == '>') return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a big-endian type");
@@ -199,7 +199,7 @@ static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool 
     if (!dlpi_npy_string(n, key, sizeof key)) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no key");
     while (k < 3 && strcmp(key, keys[k]) != 0) k++;
     if (k == 3 || (*seen >> k & 1) != 0)
-        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "a key that is not its own, or twice");
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "an unknown key, or a key twice");
     *seen |= 1u << k;
     if (!dlpi_npy_is(n, ':')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no colon after a key");
     if (k == 0) return dlpi_npy_descr(n, h);
@@ -214,14 +214,14 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     while (!dlpi_npy_is(n, '}')) {
         if ((rc = dlpi_npy_entry(n, h, &seen, &fortran)) != DLP_OK) return rc;
         if (dlpi_npy_is(n, ',')) continue;
-        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of it");
+        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of the dict");
         break;
     }
     dlpi_npy_space(n);
-    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something after its end");
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "text after the dict");
     if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
     if (fortran && h->ndim > 1)
-        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order; save it in C order");
     return DLP_OK;
 }
 
@@ -233,18 +233,18 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
     int rc = dlpi_mapped_head(m, 0, 10, b, "header", err);
     if (rc != DLP_OK) return rc;
     if (memcmp(b, "\x93NUMPY", 6) != 0)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "is not npy: another magic");
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "does not begin as npy");
     if (b[6] < 1 || b[6] > 3 || b[7] != 0)
         return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 6,
-                                 "npy version %d.%d, 1.0 to 3.0 are known", b[6], b[7]);
+                                 "npy version %d.%d, must be 1.0 to 3.0", b[6], b[7]);
     prefix = b[6] == 1 ? 10 : 12;
     if ((rc = dlpi_mapped_head(m, 0, prefix, b, "header", err)) != DLP_OK) return rc;
     bytes = (uint64_t)b[8] | (uint64_t)b[9] << 8;
     if (prefix == 12) bytes |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
     if (bytes > DLPI_NPY_HEADER_MOST)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
-                                 "an npy header of %" PRIu64 " bytes, %d is the most", bytes,
-                                 DLPI_NPY_HEADER_MOST);
+                                 "the npy header has %" PRIu64 " bytes, must have at most %d",
+                                 bytes, DLPI_NPY_HEADER_MOST);
     if ((text = malloc((size_t)bytes + 1)) == NULL)
         return dlpi_mapped_system(err, m->path, "malloc", ENOMEM);
     rc = dlpi_mapped_head(m, prefix, bytes, text, "header", err);
@@ -268,7 +268,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
+                                 "begins neither as npy nor as IDX; for files of CIFAR set format");
     return DLP_OK;
 }
 
@@ -306,8 +306,8 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
     for (uint32_t i = 1; i < h->ndim; i++) bytes = dlpi_times(bytes, h->shape[i]);
     *row = bytes;
     if (bytes == 0 || bytes > DLPI_CELL_MAX)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "rows of %" PRIu64 " bytes",
-                                 bytes);
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "rows have %" PRIu64 " bytes, must have 1 to 2^46", bytes);
     bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
     if (bytes == m->size) return DLP_OK;
     return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
@@ -339,7 +339,7 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     c->field = a->info.n_fields;
     if (c->field + (cifar ? 2 : 1) + fine > DLP_MAX_FIELDS)
         return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                              "columns: they have more than 16 fields");
+                              "columns have more than 16 fields; leave some out");
     if (cifar) {
         if (fine) dlpi_array_field(a, c, "coarse", DLP_U8, NULL, 0);
         dlpi_array_field(a, c, fine ? "fine" : "label", DLP_U8, NULL, 0);
@@ -374,7 +374,7 @@ static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_c
     if (rc != DLP_OK) return rc;
     if (!dlpi_array_like(a, c, &h))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, f->m.path, 0,
-                                 "its rows are not as those of the column's first file");
+                                 "type or shape of rows differ from the column's first file");
     c->row_bytes = row;
     f->data = h.data;
     f->first = c->rows;
@@ -403,22 +403,22 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
         return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                              "columns: 1 to 16 are required, with n_columns");
+                              "columns is missing: give 1 to 16, and n_columns");
     if (d->reads != 0 && d->reads != 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads must be 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
         const dlp_array_column *c = &d->columns[i];
         bool cifar = c->format >= DLP_ARRAY_CIFAR10;
         size_t name = c->name ? strlen(c->name) : 0;
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
-            wrong = "format: DLP_ARRAY_*";
+            wrong = "format must be DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
-                          : "name: required, 1 to 31 bytes";
+            wrong = cifar ? "name must be NULL: fields of CIFAR have names"
+                          : "name must have 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
-            wrong = "n_paths: 1 to 2^16 with paths, 0 with a path";
+            wrong = "n_paths must be 1 to 2^16 with paths, 0 with a path";
         if (wrong)
             return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns[%" PRIu32 "].%s", i, wrong);
     }
@@ -441,12 +441,13 @@ static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 1; k < a->n_columns; k++)
         if (a->columns[k].rows != rows)
             return dlpi_error_set(err, DLP_ERR_ARG, "columns",
-                                  "\"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                                  "lengths differ: \"%s\" has %" PRIu64 " rows, \"%s\" has "
+                                  "%" PRIu64,
                                   a->names[a->columns[k].field], a->columns[k].rows,
                                   a->names[a->columns[0].field], rows);
     if (rows == 0 || rows > DLPI_MAX_ITEMS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "%" PRIu64 " rows, 1 to 2^48 can be",
-                              rows);
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns have %" PRIu64 " rows, must have 1 to 2^48", rows);
     a->info.n_items = rows;
     a->info.fields = a->fields;
     return DLP_OK;

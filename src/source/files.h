@@ -265,11 +265,11 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
                         q->errnum ? "is a directory" : "is no regular file");
     case DLPI_FILE_OUTSIDE:
         return dlp_fail(q->item->call, 0,
-                        "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64, name,
+                        "%s: has %" PRIu64 " bytes, the item needs %" PRIu64 " from %" PRIu64, name,
                         q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
                  f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
@@ -579,7 +579,7 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_fail(item->call, 0, "a source of files wants the worker_init that it has");
+    return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */
@@ -759,19 +759,19 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
-        return *field = "n_items", "1 to 2^48 items";
+        return *field = "n_items", "must be 1 to 2^48";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "describe one at least, with n_fields";
+        return *field = "fields", "give one at least, and n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate, which say where an item is";
+        return *field = "paths", "give either paths or locate, which say where items are";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
-               "1 to 2^40 with a decode: the most bytes that an item's file has";
+               "must be 1 to 2^40 with a decode: the most bytes of an item's file";
     if (direct && d->max_bytes != 0)
-        return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
+        return *field = "max_bytes", "must be 0 without a decode, or with direct: field 0 says it";
     if (direct && dlpi_field_item_bytes(d->fields) == 0)
-        return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
+        return *field = "fields[0]", "must have a dtype of 8 to 64 bits, and a shape of 1 and more";
     return NULL;
 }
 
@@ -789,7 +789,7 @@ static void dlpi_files_choose(dlpi_files *f) {
         dlpi_copy_text(f->backend, sizeof f->backend, "io_uring");
     else
         snprintf(f->backend, sizeof f->backend, "threads: io_uring is %s here (errno %d)",
-                 rc == EPERM || rc == EACCES ? "forbidden" : "not to be had", rc);
+                 rc == EPERM || rc == EACCES ? "forbidden" : "missing", rc);
 }
 
 static int dlpi_files_close(dlp_source *source) {

@@ -95,7 +95,7 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
     if (f->n_files >= f->d.max_files) {
         free(path);
         return dlpi_error_set(err, DLP_ERR_LIMIT, "max_files",
-                              "%s: has more than %" PRIu64 " files that count",
+                              "%s: has more than %" PRIu64 " files; raise max_files",
                               dlpi_path_end(f->d.path), f->d.max_files);
     }
     files = dlpi_folder_room(f->files, f->n_files, &f->files_room, sizeof *files);
@@ -193,7 +193,7 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     if (n == 0)
         return dlpi_error_set(
             err, DLP_ERR_ARG, "path",
-            "%s: has no directories: each below the path is a class; name the one above",
+            "%s: has no directories, which are the classes; give the path above them",
             dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
@@ -276,11 +276,11 @@ DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_er
     int rc;
     if (out == NULL || desc == NULL || desc->path == NULL || desc->path[0] == 0) {
         const char *name = out == NULL ? "out" : desc == NULL ? "desc" : "path";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s: required", name);
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is missing", name);
     }
     if ((desc->extensions == NULL) != (desc->n_extensions == 0))
         return dlpi_error_set(err, DLP_ERR_ARG, "extensions",
-                              "extensions: none, or all of n_extensions");
+                              "extensions, n_extensions: give both, or neither");
     if ((f = calloc(1, sizeof *f)) == NULL) return dlpi_folder_memory(err);
     f->d = *desc;
     if (f->d.max_files == 0 || f->d.max_files > UINT64_C(1) << 31)

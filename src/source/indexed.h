@@ -173,11 +173,11 @@ DLPI_COLD static void dlpi_indexed_free(dlpi_indexed *x) {
 /* Is a list of files given, by one path or by several? Else say what is wrong. */
 DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *const *paths,
                                                 uint64_t n, int32_t threads, const char **field) {
-    if ((path == NULL) == (paths == NULL)) return *field = "paths", "one of path and paths";
+    if ((path == NULL) == (paths == NULL)) return *field = "paths", "given, or path, but not both";
     if (path != NULL && n != 0) return *field = "n_paths", "0 with path";
     if (paths != NULL && (n == 0 || n > 1u << 20)) return *field = "n_paths", "1 to 2^20";
     for (uint64_t i = 0; i < n; i++)
-        if (paths[i] == NULL) return *field = "paths", "none of them NULL";
+        if (paths[i] == NULL) return *field = "paths", "without a NULL";
     if (threads < 0 || threads > 256) return *field = "threads", "0 to 256";
     return NULL;
 }
@@ -221,7 +221,8 @@ DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_i
 /* Say that an item is too long. */
 DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_item *item,
                                        uint64_t at, uint64_t n, uint64_t most) {
-    dlp_fail(item->call, 0, "%s: byte %" PRIu64 ": %" PRIu64 " bytes, %" PRIu64 " are the most",
+    dlp_fail(item->call, 0,
+             "%s: byte %" PRIu64 ": the item has %" PRIu64 " bytes, must have at most %" PRIu64,
              dlpi_path_end(f->m.path), at, n, most);
     return DLP_ERR_LENGTH;
 }

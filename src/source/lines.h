@@ -164,13 +164,13 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
     if (d->no_empty < 0 || d->no_empty > 1) return *field = "no_empty", "0 or 1";
     if ((d->fields == NULL) != (d->n_fields == 0))
-        return *field = "n_fields", "0 if fields is NULL, and only then";
-    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "those that parse writes";
+        return *field = "n_fields", "0 without fields, else above 0";
+    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "given: what parse writes";
     if (d->parse == NULL && d->n_fields > 0 &&
         (d->n_fields > 1 || !d->fields->ragged || d->fields->ndim != 1 ||
          (d->fields->dtype & 0xffff) != 8))
         return *field = "fields",
-               "one without a parse: ragged, of one dimension and one byte an element";
+               "one field without a parse: ragged, of one dimension and one byte an element";
     return NULL;
 }
 
@@ -208,9 +208,9 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
     const char *field = "", *wrong;
     dlpi_lines *l;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
     if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     l = dlpi_indexed_new(sizeof *l, desc->path, desc->paths, desc->n_paths);
     if (l == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     l->d = *desc;

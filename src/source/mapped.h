@@ -82,7 +82,7 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
     memset(m, 0, sizeof *m);
     m->fd = -1;
     if (path == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths: one of them is NULL");
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths has a NULL; give all paths");
     if ((m->path = strdup(path)) == NULL) return dlpi_mapped_system(err, path, "strdup", ENOMEM);
     do m->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe: not to wait for ever */
     while (m->fd < 0 && errno == EINTR);

@@ -131,12 +131,12 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     size = (uint64_t)st.st_size;
     if (file->offset > size || n > size - file->offset)
         return dlp_fail(part->call, 0,
-                        "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
+                        "%s: %" PRIu64 " bytes from %" PRIu64 " on, the file has %" PRIu64,
                         dlpi_path_end(path), n, file->offset, size);
     if (n == 0) n = size - file->offset;
     part->bytes = n;
     if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
-    dlp_fail(part->call, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+    dlp_fail(part->call, 0, "%s: the part has %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
              dlpi_path_end(path), n, part->capacity);
     return DLP_ERR_LENGTH;
 }
@@ -159,7 +159,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const char *name;
     int fd, rc = 0;
     if (part->index >= f->n_files)
-        return dlp_fail(part->call, 0, "there are %" PRIu64 " files", f->n_files);
+        return dlp_fail(part->call, 0, "n_files is %" PRIu64 ", must be n_parts", f->n_files);
     name = f->files[part->index].path;
     if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
         (int)sizeof path) {

@@ -320,7 +320,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
-                return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
+                return dlp_fail(it->call, 0, "producer %u pushed a damaged item", *producer + 1);
             if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
@@ -356,14 +356,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
-        return dlp_fail(it->call, 0, "another pipe reads this push");
+        return dlp_fail(it->call, 0, "another pipe reads this push; make a push for each");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
     words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (st == p->fetch && p->rows_end != st && s->kept == NULL)
-        return dlp_fail(it->call, 0, "the dataset has not the reader of the push's source");
+        return dlp_fail(it->call, 0, "the dataset's reader is not that of the push");
     s->by = p;
     if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
     dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
@@ -391,8 +391,7 @@ static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
 static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
     uint64_t row = UINT64_MAX;
     if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
-    if (row != it->index)
-        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    if (row != it->index) return dlp_fail(it->call, 0, "the item is gone: pushed items come once");
     dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
     return 0;
 }
@@ -403,8 +402,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     uint32_t producer = 0;
     int rc;
     if (!dlpi_reads_on(it->call->w->st) || it->call->w->at_once != NULL)
-        return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
-    if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
+        return dlp_fail(it->call, 0, "a push needs one worker, a thread or inline");
+    if (it->epoch > 0) return dlp_fail(it->call, 0, "a push has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
     if (it->index + 1 == s->damaged) return dlpi_push_damaged(s, it);

@@ -74,7 +74,7 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                               "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
     if (bytes == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": wrong dtype", f->name);
     if (f->ragged && f->ndim < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "fields",
                               "field \"%s\" is ragged: ndim must be 1 or more", f->name);

@@ -78,7 +78,7 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
                               h->version, DLPI_PUSH_VERSION);
     if (h->magic == DLPI_PUSH_MAGIC && (h->flags & ~(uint32_t)DLPI_PUSH_RAGGED) != 0)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
-                              "the push has flags that this program does not know");
+                              "the push has flags of a newer dlpipe");
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
@@ -111,9 +111,9 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
         (u->at.ragged != 0) == ((h->flags & DLPI_PUSH_RAGGED) != 0))
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
-                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
-                          " (names, types and shapes must be the same)",
+                          "the pipe has %" PRIu32 " fields, %" PRIu32 " bytes an item, the "
+                          "producer %" PRIu32 ", %" PRIu64 "; names, types and shapes must be the "
+                          "same",
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
@@ -160,7 +160,7 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
                               "Wait for its end, or take another number",
                               number);
     if (i < 0)
-        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " producers live", copy.producers);
     u->number = (uint32_t)i + 1;
     i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
@@ -173,7 +173,7 @@ static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     if (number > 0 && ended) {
         dlp_mpsc_detach_tx(&u->tx);
         return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", number);
+                              "producer %" PRIu32 " has ended its stream", number);
     }
     if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
         DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
@@ -196,7 +196,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
     if (rc != DLP_OK) return rc;
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
-        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
+        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe is closed, or has all items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
     if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;

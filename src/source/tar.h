@@ -275,7 +275,7 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
         bool has_data;
         int rc = dlpi_tar_header(t, &h);
         if (rc == 0 && (next.name || next.size))
-            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "it ends behind a pax header");
+            return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the shard ends behind a pax header");
         if (rc != 1) return rc;
         if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
         if (rc == 1) continue;
@@ -348,8 +348,7 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
         if (to->s.key == NULL && (to->s.key = dlpi_tar_keep(to, e.name, e.key)) == NULL) break;
         if (strncmp(to->s.key, e.name, e.key) != 0 || to->s.key[e.key] != 0)
             return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins,
-                                  "a member of another sample: the "
-                                  "index does not fit the shard");
+                                  "the index does not fit; remove its .dlpidx");
         if (to->s.n_members == DLPI_TAR_MEMBERS)
             return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e.begins, "more than %d members of %.80s",
                                   DLPI_TAR_MEMBERS, to->s.key);
@@ -367,6 +366,6 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
                               "than %d bytes",
                               DLPI_TAR_TEXT);
     if (rc == 0 && to->s.key == NULL)
-        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "no member: the index does not fit the shard");
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "the index does not fit; remove its .dlpidx");
     return rc;
 }

@@ -126,10 +126,10 @@ DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const ch
     if (wrong != NULL) return wrong;
     if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
-    if (d->fields == NULL) return *field = "fields", "those of a sample";
+    if (d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS) return *field = "n_fields", "1 to 16";
     for (uint32_t i = 0; d->extensions != NULL && i < d->n_fields; i++)
-        if (d->extensions[i] == NULL) return *field = "extensions", "none of them NULL";
+        if (d->extensions[i] == NULL) return *field = "extensions", "without a NULL";
     return NULL;
 }
 
@@ -149,9 +149,9 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
     const char *field = "", *wrong;
     dlpi_tar_source *s;
     if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out and desc are required");
+        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
     if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: it must be %s", field, wrong);
+        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
     if (s == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     s->d = *desc;
@@ -202,15 +202,16 @@ DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
         if (t.code != DLP_ERR_MEMORY) return dlpi_tar_say(&t, &told, 0);
         dlpi_tar_fail(&told, 0,
-                      "max_part_bytes is %" PRIu64 ", with no room for the places of %" PRIu64
-                      " samples and more",
+                      "max_part_bytes is %" PRIu64 ", too little for %" PRIu64 " samples and "
+                      "more; raise it",
                       part->capacity, to.n);
         return DLP_ERR_LENGTH;
     }
     to.at[to.n] = to.n - 1;
     part->bytes = begins + (to.n + 1) * 8;
     if (part->items != 0 && part->items != to.n - 1)
-        return dlpi_tar_fail(&told, 0, "%" PRIu64 " samples, not %" PRIu64, to.n - 1, part->items);
+        return dlpi_tar_fail(&told, 0, "the shard has %" PRIu64 " samples, the part says %" PRIu64,
+                             to.n - 1, part->items);
     part->items = to.n - 1;
     return 0;
 }
@@ -222,13 +223,13 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     const uint64_t *word, *at;
     dlpi_tar_told told;
     uint64_t n;
-    if (words < 2) return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+    if (words < 2) return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     word = part->data;
     n = word[words - 1];
     at = word + words - 2 - (n < words - 1 ? n : 0);
     if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
         at[part->item + 1] > part->bytes)
-        return dlp_fail(item->call, 0, "no part that dlp_tar_load has loaded");
+        return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     told = (dlpi_tar_told){item->call, dlpi_tar_name(p->desc, part->index)};
     return dlpi_tar_item(p->desc, item->worker_state, item, &told,
                          (const uint8_t *)part->data + at[part->item],

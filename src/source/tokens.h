@@ -113,12 +113,12 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
     tokens = dlpi_little32(head + 8);
     if (!dlpi_llmc_magic(magic))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "magic %" PRIu32 ", llm.c's are %d and %d", magic, DLPI_LLMC_U16,
-                                 DLPI_LLMC_U32);
+                                 "the magic is %" PRIu32 ", must be %d or %d for llm.c", magic,
+                                 DLPI_LLMC_U16, DLPI_LLMC_U32);
     known = magic == DLPI_LLMC_U16 ? 1 : 7;
     if (version != known)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 4,
-                                 "version %" PRIu32 ", known is %" PRIu32, version, known);
+                                 "the version is %" PRIu32 ", must be %" PRIu32, version, known);
     if ((rc = dlpi_tokens_width(t, m, magic == DLPI_LLMC_U16 ? 2 : 4, err)) != DLP_OK) return rc;
     if (m->size != DLPI_LLMC_BYTES + tokens * t->width)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
@@ -259,18 +259,18 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
-                  {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
-                  {"format", "DLP_TOKENS_*"},
-                  {"windows", "0 to 2^20"},
-                  {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "required, 1 to 2^30 tokens of a window"},
-                  {"stride", "0 to 2^48"},
-                  {"widen", "0 or 1"},
-                  {"reads", "0 or 1"},
-                  {"insist", "0 or 1"},
-                  {"multiple", "0 to 2^20"},
-                  {"read_ahead", "DLP_NONE, or 0 and more"}};
+    } wrongs[] = {{"pattern", "give either pattern or paths"},
+                  {"n_paths", "must be 1 to 2^20 with paths, 0 with a pattern"},
+                  {"format", "must be DLP_TOKENS_*"},
+                  {"windows", "must be 0 to 2^20"},
+                  {"header_bytes", "must be 0 but for DLP_TOKENS_U16 and _U32; under 2^62"},
+                  {"length", "must be 1 to 2^30 tokens of a window"},
+                  {"stride", "must be 0 to 2^48"},
+                  {"widen", "must be 0 or 1"},
+                  {"reads", "must be 0 or 1"},
+                  {"insist", "must be 0 or 1"},
+                  {"multiple", "must be 0 to 2^20"},
+                  {"read_ahead", "must be DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
                        d->paths ? d->n_paths == 0 || d->n_paths > DLPI_TOKENS_SHARDS
@@ -529,9 +529,9 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         rc = dlpi_tokens_shard_open(t, i, paths[i], err);
     if (rc == DLP_OK && t->first[n] == 0)
         rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
-                            "%" PRIu64 " tokens in %" PRIu64 " shards: not %s of %" PRIu64
-                            " windows of %" PRIu64 " tokens in any of them",
-                            t->info.tokens, n, t->multiple > 1 ? "'multiple' items" : "one item",
+                            "%" PRIu64 " shards have %" PRIu64 " tokens, and none has %s of "
+                            "%" PRIu64 " windows of %" PRIu64 " tokens; lower length",
+                            n, t->info.tokens, t->multiple > 1 ? "'multiple' items" : "one item",
                             t->info.windows, t->info.length + 1);
     if (rc != DLP_OK) {
         dlpi_tokens_free(t);
@@ -552,11 +552,11 @@ DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *de
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens need a little-endian CPU");
     if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
     rc = dlpi_tokens_glob(desc->pattern, &found, err);
     if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, must be at most 2^20",
                             (size_t)found.gl_pathc);
     if (rc == DLP_OK)
         rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,

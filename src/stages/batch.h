@@ -10,8 +10,8 @@
    else is asked for in vain is told by a warning (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch workers"},
     };
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
@@ -20,7 +20,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_de
                                           : NULL;
     if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
-        return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
+        return dlpi_not_null(p, st->name, called, "without a collate or batch workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 

@@ -137,9 +137,9 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found **next = &q->next;
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams; a state has room for %" PRIu32
-                           " paths of %" PRIu32 " bits. Set fewer streams, or more ranks",
-                           q->cursors.n, fit, dlpi_cursor_bits(&q->cursors));
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           "; set fewer streams, or use more ranks",
+                           q->cursors.n, fit);
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -158,7 +158,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     }
     q->n_cells = dlpi_branches_cells(j);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most, of all branches");
+                       "65536 cells at most in all branches");
 }
 
 /* ---- memory ---- */

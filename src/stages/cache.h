@@ -208,7 +208,8 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
-    if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    if (p->keeper_stage != st)
+        return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
     if (p->source->keeps == NULL) {
         while (before->work < 0) before = &p->stages[before->prev];
         p->kept_by = before->work;

@@ -170,7 +170,8 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
+                        x->d.max_out);
     return DLP_OK;
 }
 
@@ -413,8 +414,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     if (rc == 0 && b.made > 0 && b.made < x->found.least_items &&
         x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
-                      "%" PRIu64 " items are left of a part; with min_items %" PRIu64
-                      " a callback leaves out none, or all",
+                      "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
+                      "callbacks must leave out all, or none",
                       b.made, x->found.least_items);
     rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
     rc = dlpi_redzone_made(w, x, c, rc);

@@ -15,19 +15,18 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
         dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle",
+                  "num_workers %d is above prefetch_factor x batch_size = %" PRIu64 " items in "
+                  "flight, so some idle; raise prefetch_factor",
                   st->n_workers, items);
     else if (n * (uint64_t)st->in_flight > items)
-        dlpi_warn(
-            p,
-            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
-            " items",
-            st->n_workers, st->in_flight, items);
+        dlpi_warn(p,
+                  "num_workers %d x in_flight %d is above prefetch_factor x batch_size = %" PRIu64
+                  " items; raise prefetch_factor",
+                  st->n_workers, st->in_flight, items);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && n > p->prefetch)
         dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor %" PRIu32
-                  " batches in flight: workers that have no batch idle",
+                  "num_workers %d is above prefetch_factor %" PRIu32 " batches in flight, so some "
+                  "idle; raise prefetch_factor",
                   st->n_workers, p->prefetch);
 }
 
@@ -35,8 +34,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
-        return dlpi_bad(p, "", "world_size",
-                        "1 with a dataset that is read on: what comes once has no ranks", world);
+        return dlpi_bad(p, "", "world_size", "1 with a push: pushed items go to one rank", world);
     return dlpi_fetch_chain(p, st);
 }
 

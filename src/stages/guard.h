@@ -60,7 +60,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
     if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
+        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -84,7 +84,7 @@ DLPI_COLD static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
         while (k >= n && k < all && strcmp(scratch->fields[k - n].name, g->names[i]) != 0) k++;
         if (k == all)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
-                               "the dataset has no field \"%.31s\"", g->names[i]);
+                               "no row above has a field \"%.31s\"", g->names[i]);
         g->at[i] = k;
         g->of[i] = p->items.at[k < n ? k : 0];
         if (k >= n && dlpi_field_init(p, st->name, &g->of[i], &scratch->fields[k - n], k - n, 1,

@@ -32,17 +32,13 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
-                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        "0 in a second fetch, which goes by the numbers of items",
                         st->dataset->open_end);
     if (st->dataset->filter)
-        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter",
+                        "0 in a second fetch: DLP_SKIP leaves the row out", st->dataset->filter);
     return st->dataset->n_items > 0 ? DLP_OK
                                     : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-}
-
-static const char *dlpi_join_word(const dlpi_stage *st) {
-    return dlpi_join_mixes(st) ? "a mix" : "a zip";
 }
 
 /* What the others may not be. */
@@ -51,14 +47,13 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
-            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
-            "in fetch.",
-            dlpi_join_word(st), p->lender_stage->name);
+            "\"%s\" cannot write into the rows of \"%s\"; write these fields in the first fetch",
+            st->name, p->lender_stage->name);
     if (p->source->no_state_at)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
-                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
-                           "as it runs. Write these fields where its inputs are made.",
-                           dlpi_join_word(st), p->source_stage->name);
+                           "\"%s\" fetches by number, and \"%s\" makes items of unknown count; "
+                           "fetch these fields above it",
+                           st->name, p->source_stage->name);
     return DLP_OK;
 }
 
@@ -70,17 +65,17 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
-                           "another mix), and it comes after \"%s\"",
+                           "a fetch of a mix must directly follow another fetch of the mix, and "
+                           "this one follows \"%s\"",
                            before->name);
     if (p->source_stage != p->sampler)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
-                           "Put all of them into its manifest.",
+                           "\"%s\" loads parts of one dataset, so no mix can follow; list the "
+                           "parts of all datasets there",
                            p->source_stage->name);
     if (n > most)
-        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
-                        (int64_t)n);
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "at most 2^48 together with the datasets before", (int64_t)n);
     p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
     return DLP_OK;
@@ -92,9 +87,9 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
-                           ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset->n_fields);
+                           "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
+                           "of the mix",
+                           st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -102,8 +97,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
             continue;
         return dlpi_bad_field(p, st->name, i, b->name, "name",
-                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
-                              "of another type or shape",
+                              "name, type or shape differ from \"%s\" of the first dataset; "
+                              "datasets of a mix need the same fields",
                               a->name);
     }
     st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
@@ -116,8 +111,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
-                           ": rows have an item of each",
+                           "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope =

@@ -101,7 +101,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     }
     x->all_cells = (uint32_t)cells;
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most, of all branches and the rows behind them");
+                       "65536 cells at most in all branches and the rows behind them");
 }
 
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {

@@ -126,8 +126,8 @@ static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show,
 
 DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_out *o = st->self;
-    const char *bad = p->lender_stage  ? "with a split: its views are the trainer's alone"
-                      : p->d.unordered ? "with unordered = 1: an out has its batches in their order"
+    const char *bad = p->lender_stage  ? "with a split: only one consumer gets its views"
+                      : p->d.unordered ? "with unordered = 1: outs get batches in order"
                                        : NULL;
     if (bad != NULL)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",

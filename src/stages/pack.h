@@ -67,13 +67,13 @@ static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const d
 }
 
 static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
-    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 after pack", n);
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 for pack", n);
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, node, i, f[i].name, "shape",
-                                  "after pack each field is ragged, and has the shape[0] of the "
-                                  "first one, the longest document, below 2^31");
+                                  "before a pack each field must be ragged, and all have one "
+                                  "shape[0]: the longest document, below 2^31");
     return DLP_OK;
 }
 
@@ -102,8 +102,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
                         k->d.min_documents);
     if (k->x.found.most_items > UINT64_C(1) << 31)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "tokens",
-                           "an input has up to %" PRIu64 " documents of %" PRIu64
-                           " tokens, 2^31 tokens at most; let inputs, or shape[0], be smaller",
+                           "an input has up to %" PRIu64 " documents of %" PRIu64 " tokens, must "
+                           "be at most 2^31 tokens; lower shape[0]",
                            k->most_documents, k->longest);
     for (uint32_t i = 0; i < n; i++) {
         k->fields[i] = from[i];
@@ -272,10 +272,12 @@ static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *
     for (uint32_t f = 1; f < k->n; f++)
         if (lengths[f] != lengths[0])
             return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                            "field \"%s\" has %" PRIu64 " rows, but \"%s\" has %" PRIu64,
                             fs->at[f].name, lengths[f], fs->at[0].name, lengths[0]);
     if (longer && k->d.longer == DLP_PACK_LONGER_ERROR)
-        return dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "the document has %" PRIu64 " tokens, a row has %" PRIu32 "; set "
+                        "pack.longer, or raise tokens",
                         lengths[0], k->d.tokens);
     return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
 }
@@ -302,8 +304,8 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     }
     if (to->n > 0 && to->n < k->x.found.least_items)
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "it has %" PRIu32
-                        " documents with tokens, min_documents of \"%s\" is %" PRIu64,
+                        "the input made %" PRIu32 " documents with tokens, min_documents of "
+                        "\"%s\" is %" PRIu64 "; lower it",
                         to->n, w->st->name, k->x.found.least_items);
     cell->items = tokens;
     cell->bytes = tokens * k->unit[0];

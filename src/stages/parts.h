@@ -50,30 +50,32 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 }
 /* ---- what the desc may say, and what follows ---- */
 
+#define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
+
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
     if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "where items has the counts");
+        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
     if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
+        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
                  d->window);
     if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, as min_items, where the counts are given",
+        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
+        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -83,12 +85,12 @@ static int dlpi_parts_run(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_pipe_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
          "0..2^48; DLP_FOREVER with max_items, where load counts"},
-        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 where the counts are given"},
-        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 where the counts are given"},
+        {DLPI_AT(dlp_pipe_desc, uneven), 0, 0, "0 with items or count of parts"},
+        {DLPI_AT(dlp_pipe_desc, shared_streams), 0, 0, "0 with items or count of parts"},
     };
     dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (p->d.agree != NULL)
-        dlpi_not_null(p, "", "agree", "where the counts are given: all ranks know the end");
+        dlpi_not_null(p, "", "agree", "with items or count of parts: all ranks know the end");
     return p->err.code;
 }
 
@@ -104,9 +106,9 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
         return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
                            "part %" PRIu64 ": count returned %d", i, rc);
     if (*items <= room) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, st->name, "items",
-        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "items",
+                       "part %" PRIu64 " has %" PRIu64 " items, so all parts have more than 2^48",
+                       i, *items);
 }
 
 /* Take the desc: its numbers, and the items before each part. */
@@ -138,8 +140,8 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
-                           items);
+                           "n_items is %" PRIu64 ", but the parts have %" PRIu64 " items; set 0",
+                           ds->n_items, items);
     ds->n_items = items;
     return DLP_OK;
 }
@@ -153,7 +155,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if ((rc = dlpi_check_divides(p, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
-                "one for each stream with steps_per_epoch");
+                "at least streams with steps_per_epoch");
     dlpi_within(p, "", "steps_per_epoch", (int64_t)q->steps, 0,
                 (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
     return p->err.code;
@@ -196,10 +198,11 @@ DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
     if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
-                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
-                       need, q->d.queue_size);
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch may "
+                       "need %" PRIu64 " parts at once; set 0 (up to 4096), or change batch_size, "
+                       "streams",
+                       q->d.queue_size, need);
 }
 
 /* ---- memory ---- */

@@ -87,19 +87,19 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 /* What its desc may say, and what has no meaning for records that come once. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE: a maker says the rest"},
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: what is read on is read once"},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0: a maker says it"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, "0: a pushed item is read once"},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, "0; set it in a maker"},
         {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, "0: this stage waits for producers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: what is read on has one worker"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
-    const char *once = "0: what is pushed comes once";
+    const char *once = "0: pushed items come once";
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
-                "0 or 1 before a maker: one thread reads what is pushed");
+                "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
-    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push, which comes once");
+    if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
     if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }

@@ -291,8 +291,8 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
         if (n <= most) continue;
         w->bad_field = k->f[f].name;
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64
-                        " (0: of a fixed size, no length is set)",
+                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64 " (0: the "
+                        "size is fixed, so set no length)",
                         k->f[f].name, n, most);
     }
     return 0;
@@ -303,10 +303,11 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
 static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
-    if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "queue.capacity", d->n_cells, 0, 1 << 20, "0..2^20");
     if (rc != DLP_OK) return rc;
     if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
+        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
     k->n = d->n_fields;
     k->asked = d->n_cells;
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
@@ -316,15 +317,14 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
-        return dlpi_refuse(
-            p, DLP_ERR_GRAPH, st->name, "",
-            "stage \"%s\" writes the rows, so nobody writes scratch fields. Read and "
-            "decode where its inputs are made.",
-            p->source_stage->name);
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "\"%s\" makes these rows, so no fetch writes fields that end in them; "
+                           "let the fields end above it",
+                           p->source_stage->name);
     if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
-        return dlpi_bad_graph(p, st->name,
-                              "nobody writes scratch fields of items that are pushed: push what "
-                              "was decoded, or decode in a map");
+        return dlpi_bad_graph(
+            p, st->name,
+            "items are pushed, so no fetch writes fields that end in rows; push other fields");
     return DLP_OK;
 }
 
@@ -335,17 +335,15 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
-                              "a pipe has scratch fields once: put all into one scratch stage");
+                              "fields end in two maps of rows; let all of them end in one");
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
-            "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
-            "chunks. Leave one of them out.",
+            "fields end in a map of items, and \"%s\" splits chunks; leave one of the two out",
             p->lender_stage->name);
     if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "scratch must come directly after the stage that fetches what is "
-                              "in it");
+                              "fields that end must be written by the fetch directly before");
     for (int at = st->next; at >= 0; at = p->stages[at].next) {
         dlpi_stage *s = &p->stages[at];
         if (s->dataset != NULL) continue; /* a zip */
@@ -355,8 +353,8 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     }
     if (reads == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow scratch directly (but for zips and "
-                              "guards): it reads what was fetched");
+                              "fields end, and no map follows their fetch; only fetches and "
+                              "guards may stand between the two");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
@@ -372,11 +370,11 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
         if (strcmp(k->f[i].name, k->f[j].name) == 0)
             rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
-                                "name is that of fields[%" PRIu32 "] already", j);
+                                "name is that of fields[%" PRIu32 "], too; rename one", j);
     for (uint32_t j = 0; j < p->items.n && rc == DLP_OK; j++)
         if (strcmp(k->f[i].name, p->items.at[j].name) == 0)
             rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
-                                "name is that of the dataset's fields[%" PRIu32 "] already", j);
+                                "field %" PRIu32 " of the rows has this name, too; rename one", j);
     return rc;
 }
 
@@ -419,7 +417,7 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     uint64_t at = 0, align = 8;
     int rc = DLP_OK;
     if (p->items.n + k->n > DLP_MAX_FIELDS)
-        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all datasets", k->n);
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
     for (uint32_t i = 0; i < k->n; i++)
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {

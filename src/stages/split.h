@@ -529,9 +529,9 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     if (most > INT64_MAX / 2 / (int64_t)p->batches_per_epoch)
         most = INT64_MAX / 2 / (int64_t)p->batches_per_epoch;
     dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, most,
-                "such that all rows are at most 2^48");
+                "1 or more, and all rows together at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
-        dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
+        dlpi_bad(p, st->name, "n_rows", "such that items have chunk_rows, the last one fewer",
                  (int64_t)d->n_rows);
     return p->err.code;
 }
@@ -546,19 +546,19 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
-        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
-                 (int64_t)c->d.n_rows);
+        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows",
+                 "alike in all items with this order of the list", (int64_t)c->d.n_rows);
     if (c->d.within_chunks)
         dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
                     "at most a chunk's rows with within_chunks");
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
-        dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+        dlpi_bad(p, st->name, "last", "DLP_LAST_PARTIAL, as the last item has no full batch", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
-        dlpi_bad(p, st->name, "within_chunks",
-                 "1 with world_size of 2 and more, where batches would span items. Or let "
-                 "dlp_chunks_open wire the pipe",
-                 0);
+        dlpi_bad(
+            p, st->name, "within_chunks",
+            "1 if several ranks have batches that span items; or open the pipe by dlp_chunks_open",
+            0);
     return p->err.code;
 }
 
@@ -590,9 +590,10 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
             return dlpi_bad_field(p, st->name, f, d->name, "ragged",
                                   "ragged is 1, must be 0 before a split stage");
         if (rows < (int64_t)room)
-            return dlpi_bad_field(
-                p, st->name, f, d->name, "shape[0]",
-                "shape[0] is %" PRId64 ", one rank has %" PRIu64 " rows of a chunk", rows, room);
+            return dlpi_bad_field(p, st->name, f, d->name, "shape[0]",
+                                  "shape[0] is %" PRId64 ", but a rank has %" PRIu64 " rows of a "
+                                  "chunk",
+                                  rows, room);
     }
     return DLP_OK;
 }
@@ -610,8 +611,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "DLP_ON_ERROR_RAISE with a preload");
     if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
-                 "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
-                 "rows in every epoch; or set within_chunks",
+                 "0 if ranks share batches that span shuffled chunks; or set within_chunks = 1",
                  c->preload);
     return p->err.code;
 }

@@ -425,11 +425,11 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_device *d = &x->device;
     int held = p->d.max_held ? p->d.max_held : 1;
     if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
-        return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
-                        0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "device",
+                           "device has no alloc, free, copy, record or done; give all of these");
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
     dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
-                "max_held + 1..64");
+                "max_held + 1..64 (queue.capacity of a transfer node)");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }

@@ -123,8 +123,8 @@ static int dlpi_collate_fields(const dlp_collate *c) {
         alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
     return alike ? 0
                  : dlp_fail(c->call, 0,
-                            "a built-in collate needs out_fields to be NULL, or "
-                            "the dataset's");
+                            "out_fields must be NULL, or fields as of the items, with a collate "
+                            "of the library");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -140,8 +140,8 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
                                                                         : 1;
         if (unit * wide * c->count > out->capacity)
             return dlp_fail(c->call, 0,
-                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
-                            " of item %" PRIu64 " are more than max_per_batch",
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
+                            "%" PRIu64 " are above max_per_batch; raise it",
                             in->field->name, c->count, wide, c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
@@ -161,8 +161,8 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
         uint64_t n = in->lengths[r];
         if ((at + n) * unit > out->capacity)
             return dlp_fail(c->call, 0,
-                            "field \"%s\" has more rows in this batch than max_per_batch; "
-                            "item %" PRIu64 " is the first past it",
+                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
+                            "rows; raise it",
                             in->field->name, c->index[r]);
         memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
                (size_t)(n * unit));

@@ -195,10 +195,10 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "",
-                   "a callback failed, and its process was killed (%s) "
-                   "while it wrote down how",
-                   dlpi_signal_text(why->signal));
+    dlpi_error_set(
+        &e, DLP_ERR_CALLBACK, "",
+        "a callback failed, and its process was killed (%s) before it had written the error",
+        dlpi_signal_text(why->signal));
     dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
     e.worker = w->id;
     for (uint32_t s = 0; s < p->n_slots; s++) {

@@ -38,11 +38,11 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
+                "0..workers_max, and 0 without workers_max");
     if (!st->tuned) return p->err.code;
     if (w->workers_min == 0) w->workers_min = 1;
     dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
     dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
                 "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;

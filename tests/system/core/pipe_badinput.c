@@ -286,7 +286,7 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
         {{.name = "label", .dtype = DLP_U8, .ndim = 3, .shape = {4, 5, 0}},
          "fields[1] \"label\": shape[2] is 0"},
         {{.name = "label", .dtype = DLP_U8, .ndim = 3, .shape = {1 << 30, 1 << 15, 8}},
-         "with shape[2]"},
+         "shape[2] is 8, so an item"},
         {{.name = "label", .dtype = DLP_U8, .ndim = 9}, "fields[1] \"label\": ndim is 9"},
         {{.name = "label", .dtype = 5}, "fields[1] \"label\": dtype is 0x5"},
         {{.name = "label"}, "fields[1] \"label\": dtype is 0"},

@@ -444,9 +444,11 @@ static void fail__agree_returns_nonsense__named(void) {
     CHECK(alone(&err, 2, DLP_LAST_DROP) == DLP_OK);
     CHECK(alone(&err, 3, DLP_LAST_DROP) == DLP_OK);
     second = INT64_MIN; /* less than this rank said; more than can follow; right */
-    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_ERR_CALLBACK && strstr(err.message, "not the most"));
+    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_ERR_CALLBACK &&
+          strstr(err.message, "the most of all"));
     second = 3;
-    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_ERR_CALLBACK && strstr(err.message, "not the most"));
+    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_ERR_CALLBACK &&
+          strstr(err.message, "the most of all"));
     second = 2;
     CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_OK);
     CHECK(alone(&err, 3, DLP_LAST_PAD) == DLP_OK);
@@ -654,7 +656,7 @@ static void desc__what_has_no_meaning__refused(void) {
     x = r, x.d.pipe.steps_per_epoch = 3, refused(&x, "agree", "steps_per_epoch");
     x = r, x.d.pipe.steps_per_epoch = DLP_FOREVER, refused(&x, "agree", "steps_per_epoch");
     x = r, x.d.pipe.uneven = 1, refused(&x, "agree", "uneven");
-    x = r, x.d.parts.max_items = 0, x.d.parts.items = items, refused(&x, "agree", "are given");
+    x = r, x.d.parts.max_items = 0, x.d.parts.items = items, refused(&x, "agree", "items or count");
     {
         dlp_shm_desc shm;
         memset(&shm, 0, sizeof shm);

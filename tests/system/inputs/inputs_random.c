@@ -345,7 +345,7 @@ static int names_torn(const dlp_error *e) {
 /* next fails, and says of which input; its state is still that of the batch before. */
 static void take_error(rank2 *k) {
     const int own = k->raised == 2, asks = now_.o.ends == ENDS_AGREE && k->l->world > 1;
-    const char *words = own ? "torn" : "another rank's pipe has failed";
+    const char *words = own ? "torn" : "the pipe of another rank has failed";
     dlp_state state;
     dlp_batch *b;
     if (!own && !asks) return;

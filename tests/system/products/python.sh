@@ -94,7 +94,7 @@ del capsule
 pipe.close()
 assert x[0, 0] == 20 and pipe.at is None  # it outlives the pipe
 
-# What goes wrong: a callback, a desc, a field that is not there.
+# What goes wrong: a callback, a desc.
 try:
     for batch in loader(6000, batch_size=100):
         pass
@@ -106,11 +106,33 @@ try:
     assert False
 except dlpipe.Error as e:
     assert e.code == -13 and "nowhere.txt" in str(e), e
-try:
-    dlpipe.Loader(nonsense=1)
-    assert False
-except TypeError as e:
-    assert "nonsense" in str(e)
+
+# Wrong arguments: the error names the argument, and says what it must be.
+def refused(words, call, *positions, **values):
+    try:
+        call(*positions, **values)
+    except (TypeError, ValueError) as e:
+        assert all(w in str(e) for w in words.split("|")), e
+    else:
+        assert False, words
+refused("has no field nonsense|dlp_loader_desc", dlpipe.Loader, nonsense=1)
+refused("is it batch_size?", dlpipe.Loader, batchsize=1)
+refused("has no field sampler.sead; is it seed?", dlpipe.Loader, sampler={"sead": 1})
+refused("batch_size is '64', must be a number", dlpipe.Loader, batch_size="64")
+refused("sampler is 3, must be a dict of fields of dlp_sampler_desc", dlpipe.Loader, sampler=3)
+refused("pipe is 3, must be a dict", dlpipe.Loader, pipe=3)
+refused("dataset.fetch is <function|a C function", dlpipe.Loader, dataset={"fetch": refused})
+refused("dataset.fields is [{|dlpipe.structs[", dlpipe.Loader, dataset={"fields": [{"name": "x"}]})
+refused("path is 3, must be a text", dlpipe.Source, "lines", path=3)
+refused("kind is 'token', must be tokens, files", dlpipe.Source, "token")
+refused("dtype is 'q8', must be u, i, f", dlpipe.field, "x", "q8")
+refused("shape is ('3',), must be numbers", dlpipe.field, "x", "u8", "3")
+refused("name is 3, must be a text", dlpipe.field, 3, "u8")
+pipe = loader(100, batch_size=10)
+refused("name is 'y', must be one of x, ragged", next(pipe).tensor, "y")
+refused("what is 9, must be INDEX", next(pipe).rows, 9)
+refused("name is None, must be one of x, ragged", next(pipe).rows, dlpipe.LENGTHS)
+pipe.close()
 
 # Arrays and tokens, beside what numpy reads.
 a = rng.normal(size=(500, 3, 4)).astype(np.float32)

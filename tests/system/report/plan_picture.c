@@ -85,8 +85,11 @@ static void plan_is_drawn(const dlp_plan *plan) {
     CHECK(count_of(svg, "<rect class=\"box") == plan->n_stages + 1);
     CHECK(count_of(svg, "class=\"words\"") + count_of(svg, "class=\"arc\"") == 2 * plan->n_links);
     for (uint32_t i = 0; i < plan->n_stages; i++) {
-        snprintf(text, sizeof text, ">%s</text>", plan->stages[i].name);
+        const dlp_plan_stage *st = &plan->stages[i];
+        const int copies = strcmp(st->what, "copy") == 0;
+        snprintf(text, sizeof text, copies ? ">stage %s" : ">%s</text>", st->name);
         CHECK(count_of(svg, text) >= 1);
+        CHECK(!copies || count_of(svg, ">copy into rows</text>") == 1);
     }
     for (uint32_t i = 0; i < plan->n_links; i++) {
         const dlp_link *l = &plan->links[i];

@@ -1826,11 +1826,11 @@ static const role_case roles[] = {
      DLP_ERR_ARG,
      "\"default\", \"b\", \"c\", \"d\": more than 3 roles",
      0},
-    {{NULL}, "[default]\nrole_arn = a\n" KEYS("AKIDX"), DLP_ERR_ARG, "wants one of", 0},
+    {{NULL}, "[default]\nrole_arn = a\n" KEYS("AKIDX"), DLP_ERR_ARG, "needs source_profile or", 0},
     {{NULL},
      "[default]\n" ROLE("a", FROM("b") "\ncredential_source = Environment"),
      DLP_ERR_ARG,
-     "wants one of",
+     "needs source_profile or",
      0},
     {{NULL},
      "[default]\n" ROLE("a", "credential_source = Environment"),
@@ -1850,7 +1850,7 @@ static const role_case roles[] = {
     {{NULL},
      "[default]\n" ROLE("a", "credential_source = Magic"),
      DLP_ERR_ARG,
-     "none of Environment",
+     "must be Environment",
      0},
     {{NULL},
      "[default]\n" ROLE("a", FROM("b") "\nmfa_serial = arn:mfa") "[profile b]\n" KEYS("AKIDB"),
@@ -1860,12 +1860,12 @@ static const role_case roles[] = {
     {{NULL},
      "[default]\n" ROLE("a", FROM("b") "\nduration_seconds = 899"),
      DLP_ERR_ARG,
-     "duration_seconds: less than 900",
+     "duration_seconds: must be 900 or more",
      0},
     {{NULL},
      "[default]\n" ROLE("a", FROM("b") "\nduration_seconds = 43201"),
      DLP_ERR_ARG,
-     "duration_seconds: not a number of 1..43200",
+     "duration_seconds: must be a number of 1..43200",
      0},
     {{NULL},
      "[default]\n" ROLE("a", FROM("b")) "[profile b]\nsso_session = s\n",
@@ -2092,7 +2092,7 @@ static void cred_cache__refresh_fails__old_ones_stay(void) {
     }
     clock_s = NOW + 3600 > clock_s ? NOW + 3600 : clock_s;
     CHECK(look() == DLP_ERR_STATE);
-    CHECK(refresh(1, false) == DLP_ERR_REMOTE && strstr(logged, "none to use"));
+    CHECK(refresh(1, false) == DLP_ERR_REMOTE && strstr(logged, "no credentials are left"));
     CHECK(cred_cache->retry_s - clock_s <= 6);
     asked = server.requests;
     CHECK(refresh(1, false) == DLP_ERR_REMOTE && server.requests == asked);

@@ -472,7 +472,7 @@ static void sizes__other_than_promised__named(void) {
         CHECK(one_item(&(dlp_s3_entry){"six", 0, 600, 0, NULL}, &fixed, fetcher, &e) == DLP_END);
         CHECK(one_item(&(dlp_s3_entry){"six", 100, 0, 0, NULL}, &fixed, fetcher, &e) ==
               DLP_ERR_LENGTH);
-        CHECK(strstr(e.message, "s3://photos/six: 500 bytes, the field takes 600") != NULL);
+        CHECK(strstr(e.message, "s3://photos/six: has 500 bytes, the field takes 600") != NULL);
         CHECK(one_item(&(dlp_s3_entry){"six", 0, 20, 0, NULL}, &fixed, fetcher, &e) ==
               DLP_ERR_LENGTH);
         CHECK(one_item(&(dlp_s3_entry){"six", 0, 0, 0, NULL}, &small, fetcher, &e) ==

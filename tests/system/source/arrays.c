@@ -181,7 +181,7 @@ static void arrays__idx_that_is_none__is_refused(void) {
     refused_file("dims", DLP_ARRAY_IDX, DLP_ERR_UNSUPPORTED, "byte 3", "255 dimensions");
     n = idx(8, 2, (const uint32_t[]){5, 0});
     rig_write("zero", bytes, n);
-    refused_file("zero", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 0", "rows of 0 bytes");
+    refused_file("zero", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 0", "rows have 0 bytes");
     n = idx(8, 1, (const uint32_t[]){0});
     rig_write("none", bytes, n);
     refused_file("nowhere", DLP_ARRAY_IDX, DLP_ERR_SYSTEM, "open", "No such file");
@@ -190,7 +190,7 @@ static void arrays__idx_that_is_none__is_refused(void) {
         n = idx(8, 4, big);
         rig_write("wraps", bytes, n);
         refused_file("wraps", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 0",
-                     "rows of 18446744073709551615");
+                     "rows have 18446744073709551615");
         n = idx(14, 3, (const uint32_t[]){UINT32_MAX, 1 << 20, 1 << 15});
         rig_write("rows", bytes, n);
         refused_file("rows", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 16", "the file has 16");
@@ -333,14 +333,14 @@ static void arrays__npy_that_is_none__is_refused(void) {
     strcat(long_shape, ")}");
     npy_refused("{" D F S "}", 23, DLP_ERR_CORRUPT, "the file has");
     npy_refused("{" D F S "}", 25, DLP_ERR_CORRUPT, "the file has");
-    npy_refused("{" D F S "} x", 24, DLP_ERR_CORRUPT, "something after its end");
-    npy_refused("{" D F S, 24, DLP_ERR_CORRUPT, "no end of it");
-    npy_refused("{" D F S " 1}", 24, DLP_ERR_CORRUPT, "no end of it");
+    npy_refused("{" D F S "} x", 24, DLP_ERR_CORRUPT, "text after the dict");
+    npy_refused("{" D F S, 24, DLP_ERR_CORRUPT, "no end of the dict");
+    npy_refused("{" D F S " 1}", 24, DLP_ERR_CORRUPT, "no end of the dict");
     npy_refused("", 24, DLP_ERR_CORRUPT, "no dictionary");
     npy_refused("{}", 24, DLP_ERR_CORRUPT, "missing");
     npy_refused("{" D F "}", 24, DLP_ERR_CORRUPT, "missing");
     npy_refused("{" D F S ", " S "}", 24, DLP_ERR_CORRUPT, "twice");
-    npy_refused("{" D F S ", 'more': 1}", 24, DLP_ERR_CORRUPT, "a key that is not its own");
+    npy_refused("{" D F S ", 'more': 1}", 24, DLP_ERR_CORRUPT, "an unknown key");
     npy_refused("{'descr", 24, DLP_ERR_CORRUPT, "no key");
     npy_refused("{'a key of more than any length that it may have': 1}", 24, DLP_ERR_CORRUPT,
                 "key");
@@ -359,11 +359,11 @@ static void arrays__npy_that_is_none__is_refused(void) {
     npy_refused("{" D F "'shape': (-2, 3)}", 24, DLP_ERR_CORRUPT, "no number");
     npy_refused("{" D F "'shape': (2 3)}", 24, DLP_ERR_CORRUPT, "no end of 'shape'");
     npy_refused("{" D F "'shape': (2, ", 24, DLP_ERR_CORRUPT, "no number");
-    npy_refused("{" D F "'shape': (2, 0)}", 0, DLP_ERR_CORRUPT, "rows of 0 bytes");
+    npy_refused("{" D F "'shape': (2, 0)}", 0, DLP_ERR_CORRUPT, "rows have 0 bytes");
     npy_refused("{" D F "'shape': (18446744073709551616, 3)}", 24, DLP_ERR_CORRUPT, "64 bits");
     npy_refused("{" D F "'shape': (4611686018427387904, 1)}", 0, DLP_ERR_CORRUPT, "the file has");
     npy_refused("{" D F "'shape': (1, 4294967296, 4294967296)}", 0, DLP_ERR_CORRUPT,
-                "rows of 18446744073709551615");
+                "rows have 18446744073709551615");
     npy_refused(long_shape, 4, DLP_ERR_UNSUPPORTED, "more than 8 dimensions");
 }
 
@@ -378,7 +378,7 @@ static void arrays__npy_prefix_that_is_none__is_refused(void) {
     refused_file("version.npy", DLP_ARRAY_NPY, DLP_ERR_UNSUPPORTED, "byte 6", "version 4.0");
     bytes[0] = 0;
     rig_write("magic.npy", bytes, n + 24);
-    refused_file("magic.npy", DLP_ARRAY_NPY, DLP_ERR_CORRUPT, "byte 0", "another magic");
+    refused_file("magic.npy", DLP_ARRAY_NPY, DLP_ERR_CORRUPT, "byte 0", "does not begin as npy");
     n = npy(2, "{" D F S "}", 0);
     rig_write("cut2.npy", bytes, 11);
     refused_file("cut2.npy", DLP_ARRAY_NPY, DLP_ERR_CORRUPT, "byte 11", "ends in its header");
@@ -406,8 +406,7 @@ static void arrays__columns_that_do_not_fit__are_refused(void) {
     refused(&d, DLP_ERR_ARG, (const char *const[]){"\"label\" has 49 rows, \"image\" has 50", ""});
     one = columns[0] = (dlp_array_column){.name = "x", .paths = pair, .n_paths = 2};
     d.n_columns = 1;
-    refused(&d, DLP_ERR_CORRUPT,
-            (const char *const[]){"labels", "not as those of the column's", ""});
+    refused(&d, DLP_ERR_CORRUPT, (const char *const[]){"labels", "differ from the column's", ""});
 #define WRONG(word, ...) \
     columns[0] = one; \
     __VA_ARGS__; \
@@ -421,9 +420,9 @@ static void arrays__columns_that_do_not_fit__are_refused(void) {
     WRONG("columns[0].path", columns[0].paths = NULL);
     WRONG("columns[0].n_paths", columns[0].n_paths = 0);
     WRONG("columns[0].n_paths", columns[0].n_paths = (1 << 16) + 1);
-    WRONG("paths: one of them is NULL", columns[0].paths = (const char *const[]){NULL, NULL});
-    WRONG("columns: 1 to 16", d.n_columns = 17);
-    WRONG("columns: 1 to 16", d.n_columns = 0);
+    WRONG("paths has a NULL", columns[0].paths = (const char *const[]){NULL, NULL});
+    WRONG("columns is missing: give 1 to 16", d.n_columns = 17);
+    WRONG("columns is missing: give 1 to 16", d.n_columns = 0);
     d.n_columns = 1;
     WRONG("reads", d.reads = 2);
     d.reads = 0;

@@ -390,8 +390,8 @@ static void files__bad__errors_name_them(void) {
         check_bad(2, DLP_ERR_CALLBACK, 0, "no regular file");
         check_bad(3, DLP_ERR_LENGTH, 0,
                   fixed ? "2001 bytes, the field takes 2000" : "2001 bytes, the most are 2000");
-        check_bad(4, DLP_ERR_CALLBACK, 0, "has 2000 bytes, the item has 0 from 2001");
-        check_bad(5, DLP_ERR_CALLBACK, 0, "has 2000 bytes, the item has 2001 from 0");
+        check_bad(4, DLP_ERR_CALLBACK, 0, "has 2000 bytes, the item needs 0 from 2001");
+        check_bad(5, DLP_ERR_CALLBACK, 0, "has 2000 bytes, the item needs 2001 from 0");
         check_bad(6, DLP_ERR_LENGTH, 0,
                   fixed ? "1999 bytes, the field takes 2000"
                         : "1999 bytes are not whole rows of 2");

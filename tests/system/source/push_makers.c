@@ -714,16 +714,16 @@ static void tables__what_needs_numbers__refused(void) {
 static void descs__what_comes_once__refused(void) {
     static dlp_state state;
     reset(FILTERS);
-    refused(&(dlp_pipe_desc){.epochs = 2}, "comes once");
-    refused(&(dlp_pipe_desc){.epoch_end = 1}, "comes once");
-    refused(&(dlp_pipe_desc){.world_size = 2}, "comes once");
-    refused(&(dlp_pipe_desc){.resume = &state}, "comes once");
+    refused(&(dlp_pipe_desc){.epochs = 2}, "come once");
+    refused(&(dlp_pipe_desc){.epoch_end = 1}, "come once");
+    refused(&(dlp_pipe_desc){.world_size = 2}, "one rank");
+    refused(&(dlp_pipe_desc){.resume = &state}, "come once");
     refused(&(dlp_pipe_desc){.streams = 2}, "one stream");
     refused(&(dlp_pipe_desc){.steps_per_epoch = 2}, "one stream");
     refused(&(dlp_pipe_desc){.uneven = 1}, "one stream");
     refused(&(dlp_pipe_desc){.unordered = 1}, "in order");
     how.cells = 2;
-    refused(&(dlp_pipe_desc){.seed = 1}, "queue_size");
+    refused(&(dlp_pipe_desc){.seed = 1}, "queue.capacity");
 }
 
 int main(void) {

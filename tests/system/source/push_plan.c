@@ -143,7 +143,7 @@ static void by_hand__not_as_wired__told(void) {
     r.has_item_map = 1;
     CHECK(rig_start(&r, &p) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
-    CHECK(strstr(dlp_pipe_error(p)->message, "the push's source") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "that of the push") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     dlp_pusher_close(u);
     CHECK(dlp_push_close(push) == DLP_OK);

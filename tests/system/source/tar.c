@@ -530,7 +530,7 @@ static void tar__members_that_fit_no_field__errors_of_items(void) {
     item_fails(&s, &d, DLP_ERR_LENGTH, "field pairs takes whole rows, up to 12");
     d.max_bytes = 600;
     add(&s, "a.pairs", '0', "123456789012", 12);
-    item_fails(&s, &d, DLP_ERR_LENGTH, "/hand.tar: 1024 bytes, the most are 600");
+    item_fails(&s, &d, DLP_ERR_LENGTH, "/hand.tar: has 1024 bytes, the most are 600");
     for (int i = 0; i < 257; i++) {
         char name[20];
         snprintf(name, sizeof name, "a.%d", i);
@@ -606,13 +606,14 @@ static void tar__a_part_or_input_that_is_cut__its_name_in_the_error(void) {
     l.parts.items = (const uint64_t[]){3}; /* a count that is not that of the shard */
     l.parts.max_items = 0;
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK && dlp_pipe_next(p, &b) == DLP_ERR_CALLBACK);
-    CHECK(strstr(dlp_pipe_error(p)->message, "/part.tar: 4 samples, not 3") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message,
+                 "/part.tar: the shard has 4 samples, the part says 3") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     l.parts.items = NULL;
     l.parts.max_items = 9;
     l.parts.max_part_bytes = rig_bytes(paths[0]) + 8;
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK && dlp_pipe_next(p, &b) == DLP_ERR_LENGTH);
-    CHECK(strstr(dlp_pipe_error(p)->message, "with no room for the places of") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "too little for") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     free((char *)(uintptr_t)paths[0]);
 }

@@ -296,11 +296,11 @@ static void tokens__files_of_another_kind__are_refused(void) {
     make_shard(b, all[0], 100, 1024, 0);
     b[0] ^= 1;
     rig_write("magic", b, 1224);
-    LLMC("magic", DLP_ERR_CORRUPT, "byte 0", "magic 20240521");
+    LLMC("magic", DLP_ERR_CORRUPT, "byte 0", "magic is 20240521");
     make_shard(b, all[0], 100, 1024, 0);
     put32(b + 4, 7);
     rig_write("version", b, 1224);
-    LLMC("version", DLP_ERR_CORRUPT, "byte 4", "version 7");
+    LLMC("version", DLP_ERR_CORRUPT, "byte 4", "version is 7");
     make_shard(b, all[0], 100, 1024, 0);
     rig_write("short", b, 1222);
     LLMC("short", DLP_ERR_CORRUPT, "byte 8", "100 tokens want 1224 bytes, the file has 1222");
@@ -494,14 +494,14 @@ static void tokens__descs_out_of_range__name_their_field(void) {
     WRONG("reads", d.reads = -1);
     WRONG("insist", d.insist = 2);
     WRONG("multiple", d.multiple = (1 << 20) + 1);
-    WRONG("not 'multiple' items of 1 windows", d.multiple = 1000);
+    WRONG("none has 'multiple' items of 1 windows", d.multiple = 1000);
     WRONG("read_ahead", d.read_ahead = -2);
-    WRONG("4751 tokens in 5 shards: not one item of 1 windows of 2501", d.length = 2500);
-    WRONG("not one item of 1048576 windows", d.windows = 1 << 20);
+    WRONG("5 shards have 4751 tokens, and none has one item of 1 windows of 2501", d.length = 2500);
+    WRONG("none has one item of 1048576 windows", d.windows = 1 << 20);
     d = good;
     d.length = UINT64_C(1) << 30; /* no sum of it comes round */
     d.stride = UINT64_C(1) << 48;
-    refused(&d, DLP_ERR_ARG, (const char *const[]){"not one item", ""});
+    refused(&d, DLP_ERR_ARG, (const char *const[]){"none has one item", ""});
     CHECK(dlp_tokens_open(NULL, &good, NULL) == DLP_ERR_ARG);
     CHECK(dlp_source_close(NULL) == DLP_OK);
 }

@@ -533,7 +533,7 @@ static void fewest_cells(uint64_t seed) {
     run(&w, 0, 1, NULL, UINT32_MAX, &got);
     if (got.rc == DLP_ERR_ARG) {
         const char *at = strstr(got.err.message, "may need ");
-        CHECK(strcmp(got.err.field, "queue_size") == 0);
+        CHECK(strcmp(got.err.field, "queue.capacity") == 0);
         if (!well(at != NULL && sscanf(at, "may need %u", &need) == 1)) print(seed, "cells", &got);
         cells = need - 1;
         run(&w, 0, 1, NULL, UINT32_MAX, &got);
@@ -579,7 +579,7 @@ static void rows__out_of_place__refused_by_name(void) {
     how.packs = 1;
     refused_behind(NULL, keep, "workers", "set it there");
     refused_behind(NULL, fit, "pack.rule", "DLP_PACK_CUT");
-    refused_behind(NULL, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "in the branch");
+    refused_behind(NULL, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "may stand");
     refused_behind(NULL, window, "window.items", "1..2^24");
     window.window.items = 4;
     refused_behind(&cut_, window, "", "the last filter or expand");

@@ -953,7 +953,7 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(1, "r00", "min_items", t.row[1].load.min_items = PART + 1);
         REFUSED(1, "load0", "queue_size", t.row[1].load.queue_size = 9);
         if (zip)
-            REFUSED(1, "r00", "unknown count below a zip",
+            REFUSED(1, "r00", "this branch of a zip",
                     (t.row[1].workers.on_error = t.row[5].workers.on_error = DLP_ON_ERROR_DROP));
     }
 }
@@ -1006,7 +1006,7 @@ static void parts__of_3_items_and_more__need_fewer_cells(void) {
         t.row[1].load.min_items = 3;
         CHECK(dlp_pipe_open(&p, t.row, t.n, &t.d, &e) == DLP_OK);
         while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
-        CHECK(p != NULL && strstr(dlp_pipe_error(p)->message, "left of a part") != NULL);
+        CHECK(p != NULL && strstr(dlp_pipe_error(p)->message, "of a part are left") != NULL);
         if (p != NULL) dlp_pipe_close(p);
     }
 }

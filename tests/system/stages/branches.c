@@ -680,8 +680,8 @@ static void rows__out_of_place__refused_by_name(void) {
         __VA_ARGS__; \
         CHECK(refused(&t, code, row, words)); \
     } while (0)
-        REFUSED(DLP_ERR_GRAPH, "more", "by index behind a zip or mix", row_put(&t, 6, fetch));
-        REFUSED(DLP_ERR_GRAPH, "again", "write it in the branch",
+        REFUSED(DLP_ERR_GRAPH, "more", "fetches by index", row_put(&t, 6, fetch));
+        REFUSED(DLP_ERR_GRAPH, "again", "stands behind a zip or mix",
                 row_put(&t, 6, (dlp_node){.name = "again", .verb = DLP_LOAD}));
         REFUSED(DLP_ERR_GRAPH, "early", "behind the row that joins the branches",
                 row_put(&t, 3, (dlp_node){.name = "early", .verb = DLP_BATCH}));
@@ -695,9 +695,9 @@ static void rows__out_of_place__refused_by_name(void) {
                 row_put(&t, 6, (dlp_node){.name = "second", .verb = DLP_ZIP}));
         REFUSED(DLP_ERR_GRAPH, "both", "from[0] must be \"make0\"", t.row[5].from = NULL);
         REFUSED(DLP_ERR_GRAPH, "both", "from[1] must be \"read1\"", t.from[1] = "list1");
-        REFUSED(DLP_ERR_GRAPH, "both", "another number of names",
+        REFUSED(DLP_ERR_GRAPH, "both", "the last row of each branch",
                 (t.from[2] = "read1", t.from[3] = NULL));
-        REFUSED(DLP_ERR_GRAPH, "both", "which must be 2..8",
+        REFUSED(DLP_ERR_GRAPH, "both", "must be 2..8",
                 (memmove(&t.row[3], &t.row[5], 2 * sizeof *t.row), t.n -= 2, t.from[1] = NULL));
         REFUSED(DLP_ERR_GRAPH, "list1", "has no load, fetch or expand",
                 (memmove(&t.row[4], &t.row[5], 2 * sizeof *t.row), t.n--, t.from[1] = "list1"));
@@ -715,14 +715,14 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_ARG, "read1", "submit and reap",
                 (t.row[4].fetch.fetch = NULL, t.row[4].fetch.async = &(dlp_async){.submit = NULL}));
         REFUSED(DLP_ERR_ARG, "both", "workers is set", t.row[5].workers.num_workers = 1);
-        REFUSED(DLP_ERR_ARG, "read1", zip ? "a field of that name" : "fields differ",
+        REFUSED(DLP_ERR_ARG, "read1", zip ? "a field of this name" : "fields differ",
                 t.row[4].fetch.fields = (const dlp_field[]){
                     {.name = zip ? "x0" : "x", .dtype = DLP_U64},
                     {.name = "t", .dtype = DLP_U8, .ndim = 1, .shape = {5}, .ragged = 1}});
         REFUSED(DLP_ERR_ARG, "list0", "must be",
                 t.row[0].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_REPLACEMENT});
         if (zip)
-            REFUSED(DLP_ERR_ARG, "make0", "unknown count below a zip",
+            REFUSED(DLP_ERR_ARG, "make0", "this branch of a zip",
                     (t.row[2].workers.on_error = DLP_ON_ERROR_DROP,
                      t.row[4].workers.on_error = DLP_ON_ERROR_DROP));
         else
@@ -730,7 +730,7 @@ static void rows__out_of_place__refused_by_name(void) {
                     t.row[5].mix.weights = (const uint64_t[]){3, 0});
     }
     plain(0, 2, 8); /* without a zip or mix behind it, a second list begins nothing */
-    REFUSED(DLP_ERR_GRAPH, "list1", "only the first row", (t.row[5] = t.row[6], t.n--));
+    REFUSED(DLP_ERR_GRAPH, "list1", "is a second list", (t.row[5] = t.row[6], t.n--));
 }
 
 static int keep_wrong(void *user, const dlp_item *it) {
@@ -855,7 +855,7 @@ static void streams__more_than_a_state_has_room_for__refused(void) {
     plain(0, 128, 128);
     now_.at[0].n = now_.at[1].n = 1000000;
     table_begin(&t);
-    CHECK(refused(&t, DLP_ERR_ARG, "both", "128 streams; a state has room for "));
+    CHECK(refused(&t, DLP_ERR_ARG, "both", "128 streams, a state has room for "));
 }
 
 int main(int argc, char **argv) {

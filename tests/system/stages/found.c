@@ -198,7 +198,7 @@ static void cells__one_less_than_the_least__refused(void) {
         r.d.batch.last = last;
         r.d.parts.queue_size = least - 1;
         CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_ARG);
-        CHECK(strcmp(err.field, "queue_size") == 0);
+        CHECK(strcmp(err.field, "queue.capacity") == 0);
         CHECK(strstr(err.message, last == DLP_LAST_DROP ? "32 parts" : "20 parts") != NULL);
         r.d.parts.queue_size = least;
         for (int workers = 0; workers < 3; workers++) {
@@ -248,7 +248,7 @@ static void cells__least__as_written_down(uint64_t seed) {
             dlp_error err;
             r.d.parts.queue_size--;
             CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_ARG);
-            CHECK(strcmp(err.field, "queue_size") == 0);
+            CHECK(strcmp(err.field, "queue.capacity") == 0);
             r.d.parts.queue_size++;
         }
         r.d.parts.workers.num_workers = (int32_t)test_pick(&seed, 4) - 1;
@@ -389,7 +389,7 @@ static void merge__of_ranks_with_other_data__refused(void) {
     CHECK(memcmp(&out, &two[0], sizeof out) == 0);
     shared_state(1, 7, &two[1]);
     CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_ERR_RESUME);
-    CHECK(strstr(err.message, "states[1] has stream 0") && strstr(err.message, "other data"));
+    CHECK(strstr(err.message, "states[1] has stream 0") && strstr(err.message, "another place"));
 }
 
 static void resume__fewer_items_than_given__names_the_part(void) {
@@ -851,10 +851,10 @@ static void desc__what_is_not_possible__refused(void) {
     found_rig r, x;
     found_init(&r, seen, 20, 9);
     x = r, x.d.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
-    x = r, x.d.cache.bytes = 1 << 20, refused(&x, "", "they share workers"); /* needs: cache */
-    x = r, x.d.pipe.streams = 3, refused(&x, "streams", "divided by streams");
+    x = r, x.d.cache.bytes = 1 << 20, refused(&x, "", "share workers"); /* needs: cache */
+    x = r, x.d.pipe.streams = 3, refused(&x, "streams", "multiple of streams");
     x = r, x.d.pipe.streams = 2, x.d.pipe.world_size = 4;
-    refused(&x, "streams", "divided by world_size");
+    refused(&x, "streams", "multiple of world_size");
     x = r, x.d.pipe.streams = 4, x.d.pipe.world_size = 4;
     refused(&x, "steps_per_epoch", "uneven = 1");
     x = r, x.d.pipe.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
@@ -868,13 +868,13 @@ static void desc__what_is_not_possible__refused(void) {
     x.d.parts.max_items = UINT64_C(1) << 30, x.d.pipe.steps_per_epoch = INT64_C(1) << 30;
     refused(&x, "streams", "a state has room for");
     x = r, x.d.parts.n_parts = 1 << 20, x.d.parts.window = 70000;
-    refused(&x, "queue_size", "a batch and its windows may need 140000 parts");
+    refused(&x, "queue.capacity", "a batch and its windows may need 140000 parts");
     x = r, x.d.parts.window = (1 << 24) + 1, refused(&x, "window", "0..2^24");
     x = r, x.d.parts.max_items = 0, refused(&x, "items", "max_items");
     weights[7] = (UINT64_C(1) << 62) + 1;
     x = r, x.d.parts.weights = weights, refused(&x, "weights", "weights[7] = 4611686018427387905");
     x = r, x.d.parts.weights = weights, x.d.parts.max_items = 0, x.d.parts.items = weights + 20;
-    refused(&x, "weights", "where the counts are given");
+    refused(&x, "weights", "with items or count");
 }
 
 int main(int argc, char **argv) {

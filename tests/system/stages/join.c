@@ -578,22 +578,22 @@ static void join__datasets_do_not_fit__refused_with_names(void) {
     setup s;
     setup_zip(&s, 2, 60);
     s.of[1].n_items = 59;
-    refused(&s, 0, "dataset.n_items", "n_items is 59, the pipe has 60");
+    refused(&s, 0, "dataset.n_items", "n_items is 59, must be 60");
     setup_zip(&s, 2, 60);
     strcpy(s.of[1].names[1], "r0");
     refused(&s, 0, "fields[].name", "\"r0\"");
     setup_zip(&s, 2, 60);
-    refused(&s, DLP_JOIN_MIX, "fields[].name", "there it is \"w0\"");
+    refused(&s, DLP_JOIN_MIX, "fields[].name", "differ from \"w0\"");
     refused(&s, 2, "how", "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     setup_zip(&s, 2, 60);
     s.of[1].n_items = 0;
     refused(&s, 0, "dataset.n_items", "1..2^48");
     setup_mix(&s, 2, items, NULL);
     s.of[1].fields[1].shape[0] = 6;
-    refused(&s, 0, "fields[].name", "another type or shape");
+    refused(&s, 0, "fields[].name", "type or shape");
     s.of[1].fields[1].shape[0] = 5;
     s.cache = 2;                                   /* needs: cache */
-    refused(&s, 0, "how", "directly after fetch"); /* needs: cache */
+    refused(&s, 0, "how", "must directly follow"); /* needs: cache */
     dlp_mix_close(s.mix);
 }
 
@@ -665,14 +665,14 @@ static void chain_refused(int what, int how, const char *words) {
 }
 
 static void join__chain_does_not_fit__refused_with_words(void) {
-    chain_refused(1, 0, "dataset.open_end is 1, must be 0");
-    chain_refused(1, 1, "dataset.open_end is 1, must be 0");
-    chain_refused(2, 0, "a stream's items have no numbers");
+    chain_refused(1, 0, "open_end is 1, must be 0");
+    chain_refused(1, 1, "open_end is 1, must be 0");
+    chain_refused(2, 0, "goes by the numbers of items");
     chain_refused(3, 0, "DLP_SKIP leaves the row out");
-    chain_refused(4, 1, "directly after fetch");              /* needs: scratch */
-    chain_refused(5, 0, "stage \"expand\" finds how many");   /* needs: parts */
-    chain_refused(6, 1, "\"parts\" orders the items of one"); /* needs: parts */
-    chain_refused(7, 0, "rows that stage \"split\" lends");   /* needs: split */
+    chain_refused(4, 1, "must directly follow");              /* needs: scratch */
+    chain_refused(5, 0, "\"expand\" makes items of unknown"); /* needs: parts */
+    chain_refused(6, 1, "\"parts\" loads parts of one");      /* needs: parts */
+    chain_refused(7, 0, "the rows of \"split\"");             /* needs: split */
 }
 
 int main(int argc, char **argv) {

@@ -427,7 +427,8 @@ static void join_hostile__too_much_together__refused(void) {
     s.shuffled = 1;
     p = setup_open(&s, 0);
     CHECK(dlp_pipe_plan(p, &plan) == DLP_ERR_ARG);
-    CHECK(strstr(dlp_pipe_error(p)->message, "2^48 at most, with those before it") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "at most 2^48 together with the datasets before") !=
+          NULL);
     CHECK(dlp_pipe_start(p) == DLP_ERR_ARG);
     dlp_pipe_close(p);
     dlp_mix_close(s.mix);

@@ -253,7 +253,7 @@ static void mix__other_fields__refused_in_words(void) {
         }
         CHECK(dlp_nodes_plan(nodes, n, NULL, &plan, &err) < 0);
         CHECK(strcmp(err.stage, at == 3 ? "third" : "second") == 0);
-        CHECK(strstr(err.message, "\"decode\", in which fields end") != NULL);
+        CHECK(strstr(err.message, "fields end in \"decode\"") != NULL);
         if (test_failures > 0) printf("  %d: %s %s: %s\n", at, err.stage, err.field, err.message);
     }
 }

@@ -446,7 +446,7 @@ static void run__fewest_cells__gets_on(int rule) {
             if (rule == DLP_PACK_FIT) need = 3 * 4 + 7;
             r.pack.queue_size = 2 * need - 1;
             CHECK(open_pipe(&r, &(dlp_pipe *){NULL}, &err) == DLP_ERR_ARG);
-            CHECK(strcmp(err.field, "queue_size") == 0);
+            CHECK(strcmp(err.field, "queue.capacity") == 0);
             r.pack.queue_size = 2 * need;
             CHECK(run(&r, NULL) == 40);
         }
@@ -732,12 +732,12 @@ static void desc__what_is_not_possible__refused(void) {
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 5000), "window");
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.overlap = 1), "overlap");
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 4096, r.batch.batch_size = 1 << 16),
-            "queue_size");
+            "queue.capacity");
     REFUSED(r.pack.positions = 2, "positions");
     REFUSED(r.pack.uneven = 2, "uneven");
-    REFUSED(r.pack.queue_size = 70000, "queue_size");
-    REFUSED(r.pack.queue_size = 3, "queue_size");
-    REFUSED((r.batch.batch_size = 1 << 16, r.pack.tokens = 64), "queue_size");
+    REFUSED(r.pack.queue_size = 70000, "queue.capacity");
+    REFUSED(r.pack.queue_size = 3, "queue.capacity");
+    REFUSED((r.batch.batch_size = 1 << 16, r.pack.tokens = 64), "queue.capacity");
     REFUSED(r.pack.streams = 3, "streams");
     REFUSED((r.pack.streams = 32, r.batch.batch_size = 32), "streams");
     REFUSED((r.sampler.world_size = 2, r.pack.streams = 2), "steps_per_epoch");

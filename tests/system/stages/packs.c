@@ -180,7 +180,7 @@ static void cells__fewest__get_on(int fit, int overlap, uint32_t least) {
     if (fit && need > 3 * 4 + 7) need = 3 * 4 + 7;
     nodes[3].queue.capacity = (uint32_t)need - 1;
     run(nodes, 5, &desc, &got_);
-    CHECK(got_.rc == DLP_ERR_ARG && strcmp(got_.err.field, "queue_size") == 0);
+    CHECK(got_.rc == DLP_ERR_ARG && strcmp(got_.err.field, "queue.capacity") == 0);
     nodes[3].queue.capacity = (uint32_t)need;
     run(nodes, 5, &desc, &got_);
     if (got_.rc != DLP_END) printf("  %s: %s\n", got_.err.stage, got_.err.message);

@@ -621,7 +621,7 @@ static void load_error__short__is_counted_up_to_the_budget(void) {
     r.d.parts.workers.max_skips = 20;
     run_to_error(&r, 4, &err);
     CHECK(err.code == DLP_ERR_BUDGET && strstr(err.message, "part 3") != NULL);
-    CHECK(strstr(err.message, "; the first left out or replaced, item ") != NULL);
+    CHECK(strstr(err.message, "; the first left out or replaced was item ") != NULL);
 }
 
 static void load_error__retries__part_comes(void) {
@@ -839,9 +839,9 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.max_part_bytes = 0, DLP_ERR_ARG, "parts", "max_part_bytes", "is 0");
     REFUSED(r.d.parts.load = NULL, DLP_ERR_ARG, "parts", "load", "the function");
     REFUSED(r.d.parts.items = NULL, DLP_ERR_ARG, "parts", "items", "count");
-    REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
-    REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
-    REFUSED(r.d.pipe.streams = 3, DLP_ERR_ARG, "", "streams", "can't be divided");
+    REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue.capacity", "is 1");
+    REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue.capacity", "may need 4 parts");
+    REFUSED(r.d.pipe.streams = 3, DLP_ERR_ARG, "", "streams", "multiple of streams");
     REFUSED(r.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, DLP_ERR_ARG, "parts", "on_error",
             "");
     REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
@@ -1087,7 +1087,7 @@ static void files__wanted_at_once__one_download(void) {
 static void files__errors__name_the_path(void) {
     static const char *const words[] = {"shard-3: open: No such file",
                                         "shard-3: 99 bytes from 1000",
-                                        "shard-3: 176 bytes, max_part_bytes is 170",
+                                        "shard-3: the part has 176 bytes, max_part_bytes is 170",
                                         "shard-3: the server is away", "shard-3.tmp: open: "};
     for (int i = 0; i < 5; i++) {
         parts_rig r;

@@ -416,7 +416,7 @@ static void reads__source_lies__the_pipe_fails(void) {
         how.lies = lies;
         run(nodes, table(nodes, FILTER, 16, (dlp_workers_desc){.num_workers = 1}), NULL, &got);
         CHECK(got.rc == DLP_ERR_CALLBACK);
-        CHECK(strstr(got.err.message, lies == 1 ? "was not out" : "returned -1") != NULL);
+        CHECK(strstr(got.err.message, lies == 1 ? "an unknown item" : "returned -1") != NULL);
     }
 }
 

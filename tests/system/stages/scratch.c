@@ -621,11 +621,11 @@ static void scratch__fetch_only_copies__refused(void) {
     const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1, .writers = 1};
     dlp_push *push;
     dlp_error e;
-    e = nobody_writes(NULL);                                              /* needs: parts */
-    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "nobody writes")); /* needs: parts */
+    e = nobody_writes(NULL);                                                /* needs: parts */
+    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "no fetch writes")); /* needs: parts */
     CHECK(dlp_push_open(&push, &desc, &e) == DLP_OK);
     e = nobody_writes(push);
-    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "nobody writes"));
+    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "no fetch writes"));
     CHECK(dlp_push_close(push) == DLP_OK);
 }
 
@@ -640,7 +640,7 @@ static void scratch__what_does_not_fit__named(void) {
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields") == 0);
     d = (inside_scratch_desc){raw_fields, 1, (1 << 20) + 1};
     e = refused(&d, 1);
-    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "n_cells") == 0);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "queue.capacity") == 0);
     d = (inside_scratch_desc){twice, 2, 0};
     e = refused(&d, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);

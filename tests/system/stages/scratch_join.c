@@ -635,15 +635,15 @@ static dlp_error refused(const char *stages) {
 }
 
 static void scratch_join__what_does_not_fit__named(void) {
-    CHECK(strstr(refused("fsz").message, "an item map must follow") != NULL);
-    CHECK(strstr(refused("fmsz").message, "directly after") != NULL);
-    CHECK(strstr(refused("fmsm").message, "directly after") != NULL);
-    CHECK(strstr(refused("fsmSm").message, "once") != NULL);
-    CHECK(strstr(refused("fszSm").message, "once") != NULL);
-    CHECK(strstr(refused("fszcm").message, "an item map must follow") != NULL); /* needs: cache */
-    CHECK(strstr(refused("fcsm").message, "directly after") != NULL);           /* needs: cache */
-    CHECK(strstr(refused("fsxm").message, "must come directly after fetch") != NULL);
-    CHECK(strstr(refused("sfm").message, "can't follow") != NULL);
+    CHECK(strstr(refused("fsz").message, "no map follows") != NULL);
+    CHECK(strstr(refused("fmsz").message, "directly before") != NULL);
+    CHECK(strstr(refused("fmsm").message, "directly before") != NULL);
+    CHECK(strstr(refused("fsmSm").message, "two maps") != NULL);
+    CHECK(strstr(refused("fszSm").message, "two maps") != NULL);
+    CHECK(strstr(refused("fszcm").message, "no map follows") != NULL); /* needs: cache */
+    CHECK(strstr(refused("fcsm").message, "directly before") != NULL); /* needs: cache */
+    CHECK(strstr(refused("fsxm").message, "must directly follow") != NULL);
+    CHECK(strstr(refused("sfm").message, "must stand before") != NULL);
 }
 
 /* ---- processes ---- */

@@ -735,8 +735,8 @@ static void stacks__too_much__refused_in_words(void) {
                      {"b", "expand.max_out", "2^31"},
                      {"b", "expand.shuffle_items", "a window node"},
                      {"read", "fetch.async", "a load and other makers"},
-                     {"a", "", "no fetch before it"},
-                     {"a", "map.ends", "has ended is none"},
+                     {"a", "", "no fields"},
+                     {"a", "map.ends", "none that ended"},
                      {"read", "fields[].shape", "ragged"},
                      {"load", "load.shuffle_items", "before a cache"},
                      {"b", "", "behind a window"}};

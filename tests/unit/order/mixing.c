@@ -616,10 +616,10 @@ static void buckets_open__one_field_wrong__named(void) {
     buckets_refused(&d, "buckets.n_items", "1..2^48");
     d = good;
     d.length = call_length;
-    buckets_refused(&d, "buckets.lengths", "not both");
+    buckets_refused(&d, "buckets.lengths", "either lengths or length");
     d.lengths = NULL;
     d.length = NULL;
-    buckets_refused(&d, "buckets.lengths", "not both");
+    buckets_refused(&d, "buckets.lengths", "either lengths or length");
     d = good;
     d.divisible_by = 3;
     buckets_refused(&d, "buckets.batch_size", "divisible_by 3");
@@ -803,7 +803,7 @@ static void pipe__item_too_long_for_the_budget__named(void) {
     l.batch_size = 16;
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &batch, 20000) == DLP_ERR_CALLBACK);
-    CHECK(strstr(dlp_pipe_error(p)->message, "batch_size 16 is below") != NULL);
+    CHECK(strstr(dlp_pipe_error(p)->message, "batch_size is 16") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     dlp_buckets_close(b);
 }
