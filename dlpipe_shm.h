@@ -255,9 +255,9 @@ DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);
 /* Free the copy. m: NULL is nothing. */
 DLPDEF void dlp_monitor_close(dlp_monitor *m);
 
-/* Pictures of a monitored pipe, of the moment of the last refresh: as dlp_pipe_write_trace and the
-   calls beside it, with the same parameters and results, and no curves of the user's counters. Any
-   thread, but not while refresh runs. They allocate for the length of the call. */
+/* Pictures of a monitored pipe, of the moment of the last refresh. Parameters and results are those
+   of dlp_pipe_write_trace and the calls beside it. The user's counters have no curves. Any thread,
+   but not while refresh runs. They allocate for the length of the call. */
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
