@@ -18170,10 +18170,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "one of the two, or set shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
-                           "steps_per_epoch is 0, and %" PRIu32 " ranks do not know the epoch's "
-                           "length; set it, or agree (an all-reduce), or uneven = 1",
-                           p->world);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "steps_per_epoch",
+            "steps_per_epoch is 0, and no rank of world_size knows the epoch's length; "
+            "set it, or agree (an all-reduce), or uneven = 1");
     q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
     return DLP_OK;
@@ -22563,8 +22563,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
-                           "of the mix",
+                           "n_fields is %" PRIu32 ", must be %" PRIu32 " with how = DLP_JOIN_MIX, "
+                           "as in the first dataset",
                            st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
@@ -26406,7 +26406,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(
             p, st->name, "within_chunks",
-            "1 if several ranks have batches that span items; or open the pipe by dlp_chunks_open",
+            "1 if world_size is not 1 and batches span items; or open the pipe by dlp_chunks_open",
             0);
     return p->err.code;
 }

@@ -95,10 +95,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "one of the two, or set shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", "steps_per_epoch",
-                           "steps_per_epoch is 0, and %" PRIu32 " ranks do not know the epoch's "
-                           "length; set it, or agree (an all-reduce), or uneven = 1",
-                           p->world);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "steps_per_epoch",
+            "steps_per_epoch is 0, and no rank of world_size knows the epoch's length; "
+            "set it, or agree (an all-reduce), or uneven = 1");
     q->agreed.asks = p->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
     return DLP_OK;

@@ -557,7 +557,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(
             p, st->name, "within_chunks",
-            "1 if several ranks have batches that span items; or open the pipe by dlp_chunks_open",
+            "1 if world_size is not 1 and batches span items; or open the pipe by dlp_chunks_open",
             0);
     return p->err.code;
 }

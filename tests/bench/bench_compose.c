@@ -13,7 +13,7 @@
 #include "../../dlpipe.h"
 
 #include "bench_rig.h"
-#include "../rig/sources.h"
+#include "../rig/push_loader.h"
 
 enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4, WARM = 4 * PREFETCH };
 

@@ -11,7 +11,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "bench_rig.h"
-#include "../rig/sources.h"
+#include "../rig/tokens_loader.h"
 
 enum { SHARDS = 4, TOKENS = 16 << 20, HEADER = 1024, SAMPLE_NS = 200000000 };
 

@@ -1,4 +1,4 @@
-/* needs: parts split */
+/* needs: parts split pictures */
 /* Regions and names' records that are torn, damaged or hostile: a monitor says so, or tells numbers
    that may be nonsense; it never crashes, hangs, or reads what is not there. Real regions are
    changed and looked at: those of tests/fuzz/corpus/region, every field at its extremes, and then

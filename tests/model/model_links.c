@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Credits, offers, cells of inputs, and pushed items of which a full lane keeps the newest: in
    every interleaving of small cases, with every value that a load's order permits (model.h tells
    how), on the header's own code. Threads begin in a state that is placed by hand; each one has

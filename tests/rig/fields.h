@@ -1,4 +1,4 @@
-/* needs: parts split join scratch guard cache pack */
+/* needs: parts split join scratch guard cache pack tokens arrays files lines pictures */
 /* Each field of each desc, with a value that no wiring of tests/system/open/fields.c has there.
    tests/system/open/fields_listed.sh holds the list against the structs of src/api. */
 #ifndef FIELDS_H

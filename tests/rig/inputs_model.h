@@ -1,3 +1,4 @@
+/* needs: pictures */
 /* What must come out of a pipe whose batches are made of inputs that nobody has counted: the rows
    of each stream, written down one after the other by the words of >>found, >>expand and >>pack. Of
    the library only keyed permutations are called. Needs keyed.h. */

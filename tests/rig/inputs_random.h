@@ -1,3 +1,4 @@
+/* needs: pictures */
 /* A pipe whose batches are made of inputs, drawn at random; what its callbacks write; and whether a
    batch is what was written down. Needs inputs_model.h, check.h, shm_rig.h. */
 #ifndef INPUTS_RANDOM_H

@@ -96,10 +96,8 @@ INSIDE int inside_tuned(dlp_pipe *p, int stage); /* stage: its number in the pip
 
 INSIDE int inside_forked(dlp_pipe *p);  /* this process is a fork of the pipe's */
 INSIDE void inside_exported_lock(void); /* lock what guards lent tensors */
-/* The CPUs that producers and readers of a push believe in; how long each waits. */
+/* The CPUs that producers and readers of a push believe in. */
 INSIDE void inside_wait_cpus(uint32_t cpus);
-INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields);
-INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);
 #ifdef DLPIPE_SHM_H
 INSIDE int32_t inside_supervisor(dlp_pipe *p); /* its process */
 INSIDE void inside_begins(int begins);         /* 1: another thread is about to start a pipe */
@@ -355,14 +353,6 @@ INSIDE int inside_forked(dlp_pipe *p) { return dlpi_forked(p); }
 INSIDE void inside_exported_lock(void) { pthread_mutex_lock(&dlpi_exported_lock); }
 
 INSIDE void inside_wait_cpus(uint32_t cpus) { DLPI_STORE_RLX(&dlpi_wait_cpus, cpus); }
-INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields) {
-    *spin_ns = u->tx.lane.spin_ns;
-    *yields = u->tx.lane.yields;
-}
-INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields) {
-    *spin_ns = push->rx.spin_ns;
-    *yields = push->rx.yields;
-}
 
 #ifdef DLPIPE_S3_IMPLEMENTATION_DONE
 INSIDE uint32_t inside_s3_limit(dlp_s3_io *io) { return (uint32_t)dlpi_s3_limit(&io->patience); }

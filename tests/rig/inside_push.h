@@ -1,3 +1,4 @@
+/* needs: parts */
 /* As inside.h, of pushes, and what a hostile program could make of one. */
 #ifndef INSIDE_PUSH_H
 #define INSIDE_PUSH_H
@@ -24,6 +25,9 @@ INSIDE int inside_cpu_count(void);
 INSIDE int inside_debug(void); /* DLPIPE_DEBUG */
 /* Memory as that of a push. */
 INSIDE int inside_push_map(uint64_t bytes, int *fd, void **map);
+/* How long each waits. */
+INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields);
+INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);
 /* Hand out a file as the memory of a push; NULL: err says why not. */
 INSIDE void *inside_door_open(const char *path, int memory, dlp_error *err);
 INSIDE void inside_door_close(void *door, const char *path);
@@ -56,6 +60,15 @@ INSIDE int inside_reads_on(dlp_pipe *p) { return p->fetch->ops != &dlpi_fetch_op
 INSIDE int inside_only_yields(dlp_pipe *p) { return p->wait.only_yields; }
 INSIDE int inside_cpu_count(void) { return dlpi_cpu_count(); }
 INSIDE int inside_debug(void) { return DLPI_DEBUG; }
+
+INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = u->tx.lane.spin_ns;
+    *yields = u->tx.lane.yields;
+}
+INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = push->rx.spin_ns;
+    *yields = push->rx.yields;
+}
 
 INSIDE int inside_push_map(uint64_t bytes, int *fd, void **map) {
     return dlpi_push_map(bytes, fd, map, NULL);

@@ -16,4 +16,4 @@ uint32_t inside_file_read_most = UINT32_C(1) << 30;
 #include "inside.h"
 #include "inside_stages.h"
 #include "inside_parts.h" /* needs: parts */
-#include "inside_push.h"
+#include "inside_push.h"  /* needs: parts */

@@ -1,3 +1,4 @@
+/* needs: parts */
 /* What tests of pushes share: items that say which they are and whose, producers that push them as
    threads, children and other programs, and a consumer that checks all of them. */
 #ifndef PUSH_RIG_H
@@ -7,6 +8,7 @@
 
 #include "check.h"
 #include "source_rig.h"
+#include "push_loader.h"
 #include "sources.h"
 #include <pthread.h>
 #include <signal.h>

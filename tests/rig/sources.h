@@ -53,48 +53,4 @@ static inline int source_pipe(dlp_pipe **out, dlp_source **made, dlp_source *s,
     return DLP_OK;
 }
 
-typedef struct tokens_loader {
-    dlp_tokens_desc tokens;
-    dlp_loader_desc loader;
-} tokens_loader;
-
-static inline int tokens_loader_open(dlp_pipe **out, dlp_source **made, const tokens_loader *d,
-                                     dlp_error *err) {
-    dlp_source *s = NULL;
-    const int rc = dlp_tokens_open(&s, &d->tokens, err);
-    return rc != DLP_OK ? rc : source_pipe(out, made, s, &d->loader, err);
-}
-
-typedef struct arrays_loader {
-    dlp_arrays_desc arrays;
-    dlp_loader_desc loader;
-} arrays_loader;
-
-static inline int arrays_loader_open(dlp_pipe **out, dlp_source **made, const arrays_loader *d,
-                                     dlp_error *err) {
-    dlp_source *s = NULL;
-    const int rc = dlp_arrays_open(&s, &d->arrays, err);
-    return rc != DLP_OK ? rc : source_pipe(out, made, s, &d->loader, err);
-}
-
-typedef struct push_loader {
-    dlp_push_desc push;
-    dlp_loader_desc loader;
-} push_loader;
-
-static inline int push_loader_open(dlp_pipe **out, dlp_push **made, const push_loader *d,
-                                   dlp_error *err) {
-    dlp_loader_desc loader = d->loader;
-    dlp_push *s = NULL;
-    int rc = dlp_push_open(&s, &d->push, err);
-    if (rc != DLP_OK) return rc;
-    loader.source = dlp_push_source(s);
-    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
-        dlp_push_close(s);
-        return rc;
-    }
-    *made = s;
-    return DLP_OK;
-}
-
 #endif

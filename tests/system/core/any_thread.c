@@ -1,4 +1,4 @@
-/* needs: parts split guard join scratch pack */
+/* needs: parts split guard join scratch pack pictures */
 /* Every call that >>threads lets any thread make, made by other threads while pipes of every make
    run, seek, leave epochs, are tuned and are stopped. It is for the thread sanitizer, which sees
    what is read while another thread writes it; alone it checks that what is read makes sense. */

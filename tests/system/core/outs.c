@@ -1,4 +1,4 @@
-/* needs: out */
+/* needs: out parts */
 /* Several outs of one pipe: each has the batches of the trainer again, in their order, whole and
    unchanged while it holds them; what an out is slow at is its own, by its policy. */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* needs: parts split join scratch guard cache pack */
+/* needs: parts split join scratch guard cache pack pictures */
 /* Each two kinds of nodes and options in one table (tests/rig/neighbours.h). The table either runs,
    with two numbers of workers, and gives the rows of a direct program; or it is refused with words
    that name a node. An option is set where the table has what it belongs to.

@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* Epochs: repeat, marks, leaving one early, batch samplers whose length nobody knows, unordered
    delivery; and epochs that begin by set_epoch. */
 #define _GNU_SOURCE

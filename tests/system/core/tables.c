@@ -1,4 +1,4 @@
-/* needs: parts pack split cache scratch guard join */
+/* needs: parts pack split cache scratch guard join pictures */
 /* Tables of nodes: each gives the batches and the states of the same pipeline made of stages, or of
    a plain loop; and what a table may not say is refused with the name of the row and the field. */
 #define _GNU_SOURCE

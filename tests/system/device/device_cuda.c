@@ -1,3 +1,4 @@
+/* needs: split */
 /* The CUDA device against a driver made here, which executes streams late and out of step, watches
    contexts, events and memory, and fails call by call; what is said without a driver; and, where
    there is one, the real thing. */

@@ -1,4 +1,4 @@
-/* needs: parts guard pack */
+/* needs: parts guard pack pictures */
 /* Random pipes of inputs that nobody has counted, against rows written down by a direct program:
    parts, expanders, filters and packing; windows, weights, epochs by steps, without an end or to
    the streams' ends, alike on all ranks by agree or not; ranks in threads that take each step

@@ -1,4 +1,4 @@
-/* needs: parts split join scratch guard cache pack */
+/* needs: parts split join scratch guard cache pack tokens arrays files lines pictures */
 /* Each field of each desc is used or refused: the walk sets one field (tests/rig/fields.h) at each
    place that a wiring has for its desc, and runs the wiring. What is seen must differ (plan, order,
    rows, states, warnings, calls, threads), or an error must name the field. A field may show only
@@ -14,7 +14,8 @@
 
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
-#include "../../rig/sources.h"
+#include "../../rig/arrays_loader.h"
+#include "../../rig/tokens_loader.h"
 
 #define ITEMS 23
 #define ROW_BYTES 512

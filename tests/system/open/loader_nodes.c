@@ -1,4 +1,4 @@
-/* needs: parts cache join split */
+/* needs: parts cache join split pictures */
 /* Tables that dlp_loader_nodes fills: they have the rows of the loader, and open as it does; a row
    that the program changes counts. */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts tokens arrays files */
 /* Sources: one object for files, tokens and arrays. A loader and a table take it in one field, and
    give the same batches and states; what the source says cannot be said twice. */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* needs: cache out */
+/* needs: cache out parts */
 /* Badly configured pipes: explain names the cause and a change, and the change, made here, helps.
    Argument: a part of the names of the cases to run. ADVICE_SAY=1 prints each ratio, ADVICE_SAY=2
    each text. Items, steps and batches sleep, so that few cores are enough. If others take the

@@ -1,3 +1,4 @@
+/* needs: pictures */
 /* Trace files, timelines and explanations, from lanes and stats that a small queueing simulation
    makes. Arguments: none to test; "draw DIR" to write sample pictures into a directory. */
 /* own: hook: each allocation may fail */

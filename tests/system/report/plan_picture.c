@@ -1,4 +1,4 @@
-/* needs: parts guard */
+/* needs: parts guard pictures */
 /* The picture of a plan: of a made-up plan, byte for byte as plan_picture.svg has it (`plan_picture
    write` writes it again); and of tables that never run, each stage and each link of the plan. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* needs: pictures */
 /* What a monitor tells of a pipe is what the pipe tells of itself: of all kinds of pipes, from the
    same process and from another, of one that hangs or is stopped; of several in a process, of a
    newer layout, and of one that is gone. */

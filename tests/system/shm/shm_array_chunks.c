@@ -1,4 +1,4 @@
-/* needs: split */
+/* needs: split arrays */
 /* Rows of mapped files as batches, without a copy: where they lie, in what order, by threads and
    processes, and what is refused. */
 #define _GNU_SOURCE

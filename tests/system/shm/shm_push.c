@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Items that are pushed into a pipe with maps, which fail, or whose processes are killed: rows go
    back to fetch, and no item comes twice, or not at all. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* needs: arrays */
 /* Rows out of arrays: IDX of every type, CIFAR's, npy of every version, type and spelling that
    numpy or others write, one file or several; and headers that are cut, contradict the file,
    overflow or are none, refused by file and byte. */
@@ -6,7 +7,7 @@
 
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
-#include "../../rig/sources.h"
+#include "../../rig/arrays_loader.h"
 
 static uint8_t bytes[1 << 20]; /* of a file that is made up */
 

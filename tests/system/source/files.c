@@ -1,3 +1,4 @@
+/* needs: files */
 /* Items out of files: the same bytes by a ring, by threads and one at a time, in whatever pieces
    reads come; errors that name the file; nothing left open and nothing written after the end.
 

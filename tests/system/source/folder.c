@@ -1,3 +1,4 @@
+/* needs: files */
 /* Folders: classes and files in the order of bytes, whatever the directory gives first; what counts
    and what does not; loops, links that lead nowhere, directories that cannot be read are refused by
    name; and a loader of them. */

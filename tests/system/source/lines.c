@@ -1,3 +1,4 @@
+/* needs: files lines */
 /* Lines of text files: each file gives the lines that a plain loop over it gives, in any order,
    found by any number of threads; an index file is used again only if it is that of the file, and
    one that is cut, old or made up is made again, or is an error of an item. */

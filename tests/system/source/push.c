@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Items that are pushed: by threads and processes, one and several, with and without a worker;
    producers killed with an item begun, and their successors; full lanes by each rule; ends, stops
    and closes while somebody waits; and what is refused, files that are cut or changed among it. */

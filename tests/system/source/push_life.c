@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Who lives, on either side of a push: producers of one number, killed ones and their successors,
    other namespaces, a third program that cuts what it finds, readers that were killed, writers that
    are all gone, a pipe that has an error. */

@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: parts pack pictures */
 /* A push in front of filters, expanders, windows and packing: each record once, in its producer's
    order, whatever the workers, their placement and their deaths, at each atomic access, too; ragged
    records; full batches at once; back-pressure, NEWEST, ends, errors; and what is refused. */

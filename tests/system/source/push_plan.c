@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Items that are pushed, with a stage behind them that may ask for them again: where they are kept
    stands in the plan, and nothing is allocated once the pipe runs. */
 #include "../../rig/pipe_life.h"

@@ -1,3 +1,4 @@
+/* needs: parts */
 /* How patiently producers and reader of pushed items wait: as those that are attached have cores,
    not as there are places. */
 #define _GNU_SOURCE
@@ -5,7 +6,8 @@
 
 #include "../../rig/check.h"
 #include "../../rig/inside.h"
-#include "../../rig/sources.h"
+#include "../../rig/inside_push.h"
+#include "../../rig/push_loader.h"
 
 enum { CORES = 8, LANES = 200, ROOM = 4 };
 

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts files lines */
 /* Samples of tar shards: the system's tar writes them in each of its formats, and each way to read
    them gives the bytes of the files. A shard that is cut at any block, or is no tar, is an error
    that names it. Bytes that are made up never read outside a buffer. */

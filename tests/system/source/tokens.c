@@ -1,3 +1,4 @@
+/* needs: tokens */
 /* Tokens out of shards: each format, width, stride and order gives the windows that a plain loop
    over the files gives; files that are none of the kind are refused by name and byte; states know
    their shards. */
@@ -7,7 +8,7 @@
 #include "../../../dlpipe_shm.h"
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
-#include "../../rig/sources.h"
+#include "../../rig/tokens_loader.h"
 
 enum { SHARDS = 5, MOST = 3000 };
 

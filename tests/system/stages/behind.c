@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: parts pack pictures */
 /* Filters, expands, windows and packs behind a zip or mix, drawn at random. The rows of the join
    alone are read first, of each stream; what is behind it is done to them by a plain program. A
    table gives the same, whatever the workers, ranks and placement, and whoever dies; resumed behind

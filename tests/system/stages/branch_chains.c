@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts files */
 /* Branches of a zip or mix whose rows are any that run in a cell: a load, fetches, maps, filters,
    expands, in an order drawn at random. A plain program writes down every row of every stream.
    Workers, deaths, ranks and the places to resume from differ from life to life; the rows and the

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pictures */
 /* Tables whose zip or mix joins branches, drawn at random, beside a plain program that writes down
    every row of every stream. Workers, deaths, ranks and places to resume from differ from life to
    life; the rows, and the states of two schedules, do not. What such a table may not say is refused

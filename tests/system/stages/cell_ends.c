@@ -1,4 +1,4 @@
-/* needs: parts scratch cache pack guard */
+/* needs: parts scratch cache pack guard pictures */
 /* Fields that end inside cells. Tables are drawn at random: a list or a push, a load, a fetch, then
    maps in which fields end, other maps, filters, later fetches and expands. Each callback goes by
    all fields that it sees, in their order. A row is what a plain program makes of its input,

@@ -1,4 +1,4 @@
-/* needs: parts scratch cache pack guard */
+/* needs: parts scratch cache pack guard pictures */
 /* DLPIPE_DEBUG: fields that end inside cells are 0xdb behind the map, and a callback that writes
    past them is named; tables of cell_ends give the same rows. */
 /* own: hook: another one, with DLPIPE_DEBUG */

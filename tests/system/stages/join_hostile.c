@@ -1,4 +1,4 @@
-/* needs: join */
+/* needs: join files */
 /* Joins and those who mean ill: a cache in front that writes what is not its own, states of another
    mix, plans against what is asked of the system, callbacks that say odd things, files that are
    joined, descs that are refused in words. */

@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: parts pack pictures */
 /* Packing: every byte of rows against a list written down by a direct program of the rule, with
    workers killed inside fetch, resumed behind every batch with other workers and ranks; what is
    planned, told and refused. pack [seed] */

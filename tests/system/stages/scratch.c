@@ -1,4 +1,4 @@
-/* needs: scratch */
+/* needs: scratch parts */
 /* Two fetches in a row: one reads into scratch fields, a map decodes what lies there. Bytes and
    order with any number of workers of both, in threads and processes; errors of either; few cells;
    deaths in either callback, and at each of the accesses by which cells come and go.

@@ -1,4 +1,4 @@
-/* needs: parts pack cache */
+/* needs: parts pack cache pictures */
 /* Tables whose makers stand behind each other in one cell: load, fetch, maps, filters, later
    fetches, and up to three expands, drawn at random. A batch is what one expand gives that runs the
    same as a plain program: whatever the workers, threads or processes, whoever dies; resumed after
