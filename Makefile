@@ -376,6 +376,8 @@ SANITIZED_FEW := queue_spsc queue_mpsc queue_claim queue_credit pipe_basic pipe_
                  fuzz_s3
 ifdef FEW
 SANITIZED_TESTS := $(filter $(addprefix %/,$(SANITIZED_FEW)),$(SANITIZED_TESTS))
+SANITIZED_TESTS := $(filter-out %-thread/fuzz_region %-thread/found %-thread/pack, \
+                     $(SANITIZED_TESTS))
 endif
 ifdef TESTS
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
