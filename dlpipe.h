@@ -6010,7 +6010,7 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
     return DLPI_LOAD_SEQ(owner); /* O1 <- O1 */
 }
 
-/* Put word where seen was read. */
+/* Swap the owner's word from seen to word. False if it was no longer seen. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
@@ -10324,8 +10324,8 @@ DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
-   worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
+/* Write an error that belongs to no batch (a worker's init, the sampler) into the region. who: the
+   worker that writes, DLPI_BY_SCHEDULER, or DLPI_NOBODY for a writer whose death ends the pipe. */
 DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
@@ -18425,8 +18425,8 @@ static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     return q->all->rc != DLP_OK;
 }
 
-/* Take the count of input k of cell c, which is the first of stream i that was not known. An input
-   that was left out has no items. False if the count can't be right. */
+/* Take the count of input k of cell c: the next input of stream i whose count was not known. An
+   input that was left out has no items. Returns false if the count cannot be right. */
 static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
                                  bool left_out) {
     dlpi_found_stream *x = &q->streams[i];
@@ -22641,7 +22641,8 @@ static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
    A stage of one thread. It calls what fetch would call without a maker, and has the record written
    into a cell (>>impl-arrivals). The stage after it makes items of the record. */
 
-/* Have record k of cell c written. Returns 0, DLP_END, DLP_STOPPED, or the code of a failure. */
+/* Call the push's fetch, which writes record k into cell c. Returns 0, DLP_END, DLP_STOPPED, or the
+   code of a failure. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
     const dlpi_arrivals *a = w->st->self;
     dlpi_expand_item by;
@@ -24754,7 +24755,8 @@ static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) 
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* The key of the random numbers of an item: that of its input, and its number. */
+/* The key of the random numbers of an item. position: the key of its input; number: of the item in
+   the input. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
@@ -33929,8 +33931,8 @@ static void dlpi_cl_free(void *user, void *dev) {
     c->call.buffer_release(dev);
 }
 
-/* Copies of a queue may overtake each other: each waits by itself. Waiting for the consumer's
-   commands ends only if they have been sent to the device, hence the flush. */
+/* Mark the consumer's queue for a buffer, if that is not done yet: each copy into the buffer waits
+   for the mark, since copies may overtake each other. The flush sends the mark to the device. */
 DLPI_COLD
 static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     int32_t rc;

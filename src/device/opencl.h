@@ -161,8 +161,8 @@ static void dlpi_cl_free(void *user, void *dev) {
     c->call.buffer_release(dev);
 }
 
-/* Copies of a queue may overtake each other: each waits by itself. Waiting for the consumer's
-   commands ends only if they have been sent to the device, hence the flush. */
+/* Mark the consumer's queue for a buffer, if that is not done yet: each copy into the buffer waits
+   for the mark, since copies may overtake each other. The flush sends the mark to the device. */
 static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     int32_t rc;
     if (c->gpu.ordered[buffer] || c->consumer == NULL) return 0;

@@ -28,8 +28,8 @@ DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
-   worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
+/* Write an error that belongs to no batch (a worker's init, the sampler) into the region. who: the
+   worker that writes, DLPI_BY_SCHEDULER, or DLPI_NOBODY for a writer whose death ends the pipe. */
 DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;

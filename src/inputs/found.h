@@ -350,8 +350,8 @@ static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     return q->all->rc != DLP_OK;
 }
 
-/* Take the count of input k of cell c, which is the first of stream i that was not known. An input
-   that was left out has no items. False if the count can't be right. */
+/* Take the count of input k of cell c: the next input of stream i whose count was not known. An
+   input that was left out has no items. Returns false if the count cannot be right. */
 static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
                                  bool left_out) {
     dlpi_found_stream *x = &q->streams[i];

@@ -98,7 +98,7 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
     return DLPI_LOAD_SEQ(owner); /* O1 <- O1 */
 }
 
-/* Put word where seen was read. */
+/* Swap the owner's word from seen to word. False if it was no longer seen. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }

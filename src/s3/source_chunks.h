@@ -31,7 +31,7 @@ static uint64_t dlpi_src_entry_of(const dlpi_s3_source *s, uint64_t row) {
     return low;
 }
 
-/* Up to where may a request that begins with row at go? */
+/* The row behind the last one that a request from row x->at on may read. entry: of the manifest. */
 static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
     if (most == 0) most = 1;

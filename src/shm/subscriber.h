@@ -322,8 +322,8 @@ static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_r
             dlpi_in_slot(c, p->slot.lengths, c->n_fields * rows, 8));
 }
 
-/* Do all parts of a slot and a cell lie in it? Others may write the region: what is checked here is
-   a copy of its numbers, and they are not read again. */
+/* True if all parts of a slot lie in the slot, and all fields in the cell. Others may write the
+   region, so the numbers checked here are a copy, which is not read again. */
 static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     bool ok =
         c->m->areas[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
@@ -343,7 +343,8 @@ static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
            want.subscribers_at == h->subscribers_at && want.subscriber_bytes == h->subscriber_bytes;
 }
 
-/* True if the pipe lets other programs subscribe. A pipe of several outs has such an area, too. */
+/* True if the pipe lets other programs subscribe. A pipe of several outs has the area of shares
+   too, with mode 0. */
 static bool dlpi_subscriber_may(const dlp_subscriber *c) {
     dlpi_share h;
     return c->m->areas[DLPI_REC_SHARE].count > 0 &&

@@ -230,7 +230,8 @@ static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) 
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* The key of the random numbers of an item: that of its input, and its number. */
+/* The key of the random numbers of an item. position: the key of its input; number: of the item in
+   the input. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }

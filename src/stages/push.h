@@ -8,7 +8,8 @@
    A stage of one thread. It calls what fetch would call without a maker, and has the record written
    into a cell (>>impl-arrivals). The stage after it makes items of the record. */
 
-/* Have record k of cell c written. Returns 0, DLP_END, DLP_STOPPED, or the code of a failure. */
+/* Call the push's fetch, which writes record k into cell c. Returns 0, DLP_END, DLP_STOPPED, or the
+   code of a failure. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
     const dlpi_arrivals *a = w->st->self;
     dlpi_expand_item by;
