@@ -28359,7 +28359,8 @@ static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
     u->map_bytes = sq > cq ? sq : cq;
     u->sqe_bytes = p->sq_entries * sizeof(dlpi_sqe);
     u->map = dlpi_uring_map(u->fd, u->map_bytes, 0);
-    if (u->map) u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
+    if (u->map == NULL) return errno;
+    u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
     if (u->sqe_map == NULL) return errno;
     base = u->map;
     u->sq_tail = (uint32_t *)(void *)(base + p->sq.tail);
@@ -30989,7 +30990,7 @@ static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
 /* The index of n items in memory. at: [n + 1], of malloc. */
 DLPI_COLD static dlpi_index dlpi_index_of(uint64_t *at, uint64_t n) {
     dlpi_index x = {.at = at, .n = n, .memory = at};
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; at != NULL && i < n; i++)
         if (at[i + 1] - at[i] > x.most) x.most = at[i + 1] - at[i];
     return x;
 }
@@ -37599,7 +37600,7 @@ enum {
     X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
     X(cell_bytes, bytes, (double)g->cell_bytes) \
     X(row_bytes, bytes, (double)g->bytes / (double)g->items) \
-    X(each_item, span, g->busy_ns / g->items) \
+    X(each_item, span, (double)g->busy_ns / (double)g->items) \
     X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
     X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
     X(made, of, (double)g->inputs_items / (double)g->inputs) \

@@ -260,7 +260,7 @@ enum {
     X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
     X(cell_bytes, bytes, (double)g->cell_bytes) \
     X(row_bytes, bytes, (double)g->bytes / (double)g->items) \
-    X(each_item, span, g->busy_ns / g->items) \
+    X(each_item, span, (double)g->busy_ns / (double)g->items) \
     X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
     X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
     X(made, of, (double)g->inputs_items / (double)g->inputs) \

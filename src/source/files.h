@@ -362,7 +362,8 @@ static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
     u->map_bytes = sq > cq ? sq : cq;
     u->sqe_bytes = p->sq_entries * sizeof(dlpi_sqe);
     u->map = dlpi_uring_map(u->fd, u->map_bytes, 0);
-    if (u->map) u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
+    if (u->map == NULL) return errno;
+    u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
     if (u->sqe_map == NULL) return errno;
     base = u->map;
     u->sq_tail = (uint32_t *)(void *)(base + p->sq.tail);

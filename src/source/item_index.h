@@ -53,7 +53,7 @@ static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
 /* The index of n items in memory. at: [n + 1], of malloc. */
 DLPI_COLD static dlpi_index dlpi_index_of(uint64_t *at, uint64_t n) {
     dlpi_index x = {.at = at, .n = n, .memory = at};
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; at != NULL && i < n; i++)
         if (at[i + 1] - at[i] > x.most) x.most = at[i + 1] - at[i];
     return x;
 }
