@@ -29303,6 +29303,21 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
+/* The file of an item: the last one that begins at the item or before. first: the number of the
+   first file's first item; stride: bytes from there to that of the next of n files. */
+static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64_t n,
+                                    uint64_t item) {
+    uint64_t low = 0;
+    while (n > 1) {
+        const uint64_t half = n / 2;
+        uint64_t begins;
+        memcpy(&begins, (const uint8_t *)first + (low + half) * stride, sizeof begins);
+        low = begins <= item ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
 /* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
 static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
                                uint32_t *users) {
@@ -29652,15 +29667,9 @@ static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
 
 /* ---- rows ---- */
 
-/* The shard of an item: the last one that begins at it or before. */
+/* The shard of an item. */
 static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
-    uint64_t low = 0, n = t->info.n_shards;
-    while (n > 1) {
-        uint64_t half = n / 2;
-        low = t->first[low + half] <= index ? low + half : low;
-        n -= half;
-    }
-    return low;
+    return dlpi_file_of(t->first, sizeof *t->first, t->info.n_shards, index);
 }
 
 /* Where in its file item begins. */
@@ -30689,15 +30698,9 @@ static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
         }
 }
 
-/* The file of a column that has a row: the last one that begins at it or before. */
+/* The file of a column that has a row. */
 static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
-    uint64_t low = 0, n = c->n_files;
-    while (n > 1) {
-        uint64_t half = n / 2;
-        low = c->files[low + half].first <= row ? low + half : low;
-        n -= half;
-    }
-    return &c->files[low];
+    return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
 
 static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
@@ -31306,15 +31309,9 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
 
 /* ---- items ---- */
 
-/* The file of an item: the last one that begins at it or before, among those that have items. */
+/* The file of an item. A file without items begins where the next one does. */
 static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *x, uint64_t index) {
-    uint64_t low = 0, n = x->n_files;
-    while (n > 1) {
-        uint64_t half = n / 2;
-        low = x->file[low + half].first <= index ? low + half : low;
-        n -= half;
-    }
-    return &x->file[low];
+    return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
 /* Say that what is at an item is not what the index promises. */
@@ -35319,8 +35316,6 @@ static dlpi_num dlpi_num_int(double n) {
    Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
    of a call, and writes files. */
 
-#include <sys/stat.h>
-
 /* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
    */
 typedef struct dlpi_lane {
@@ -35369,6 +35364,8 @@ typedef struct dlpi_picture {
 } dlpi_picture;
 
 /* ---- a file that is whole or not there ---- */
+
+#include <sys/stat.h>
 
 typedef struct dlpi_out {
     int fd;
@@ -37817,7 +37814,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-/* ---- explain of what is seen ---- */
+/* ---- of what is seen ---- */
 
 /* What workers wait for, in their own words. */
 DLPI_COLD
@@ -39346,7 +39343,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source",
-                             "beside fields other than in_flight, of");
+                             "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
     *f = *source;

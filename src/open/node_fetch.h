@@ -12,7 +12,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source",
-                             "beside fields other than in_flight, of");
+                             "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
     *f = *source;

@@ -2,7 +2,7 @@
 /* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"
 #include "observe/seen.h"
-#include "report/write.h"
+#include "report/explain.h"
 #include "open/count.h"
 /* ---- looking at a pipe ---- */
 

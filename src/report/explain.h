@@ -4,6 +4,7 @@
 #include "report/outs.h" /* needs: out */
 #include "report/packing.h"
 #include "report/sentences.h"
+#include "report/stats.h"
 /* ---- explain: the table of sentences, told ---- */
 
 /* What is told, and of what. */
@@ -173,4 +174,28 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_tell(&x, DLPI_OF_REST);
     return dlpi_text_length(&t);
+}
+
+/* ---- of what is seen ---- */
+
+/* What workers wait for, in their own words. */
+static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_seen_stage *st = &s->stages[i];
+        char line[256] = ""; /* its end may be missing */
+        if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
+    }
+}
+
+static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
+    const size_t at = t->len < t->size ? t->len : t->size;
+    dlp_stats stats;
+    int n;
+    dlpi_stats(s, &stats);
+    n = dlp_stats_explain(&stats, t->buf ? t->buf + at : NULL, t->size - at);
+    if (n < 0) return n;
+    t->len += (size_t)n;
+    dlpi_explain_waits(t, s);
+    return DLP_OK;
 }

@@ -2,7 +2,7 @@
 /* tests: system/shm/monitor, system/shm/names, system/shm/shm_subscriber */
 #include "shm/subscriber.h"
 #include "shm/start.h"
-#include "report/write.h"
+#include "report/explain.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */

@@ -465,15 +465,9 @@ static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
         }
 }
 
-/* The file of a column that has a row: the last one that begins at it or before. */
+/* The file of a column that has a row. */
 static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
-    uint64_t low = 0, n = c->n_files;
-    while (n > 1) {
-        uint64_t half = n / 2;
-        low = c->files[low + half].first <= row ? low + half : low;
-        n -= half;
-    }
-    return &c->files[low];
+    return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
 
 static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {

@@ -199,15 +199,9 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
 
 /* ---- items ---- */
 
-/* The file of an item: the last one that begins at it or before, among those that have items. */
+/* The file of an item. A file without items begins where the next one does. */
 static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *x, uint64_t index) {
-    uint64_t low = 0, n = x->n_files;
-    while (n > 1) {
-        uint64_t half = n / 2;
-        low = x->file[low + half].first <= index ? low + half : low;
-        n -= half;
-    }
-    return &x->file[low];
+    return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
 /* Say that what is at an item is not what the index promises. */

@@ -221,6 +221,21 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
+/* The file of an item: the last one that begins at the item or before. first: the number of the
+   first file's first item; stride: bytes from there to that of the next of n files. */
+static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64_t n,
+                                    uint64_t item) {
+    uint64_t low = 0;
+    while (n > 1) {
+        const uint64_t half = n / 2;
+        uint64_t begins;
+        memcpy(&begins, (const uint8_t *)first + (low + half) * stride, sizeof begins);
+        low = begins <= item ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
 /* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
 static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
                                uint32_t *users) {

@@ -344,15 +344,9 @@ static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
 
 /* ---- rows ---- */
 
-/* The shard of an item: the last one that begins at it or before. */
+/* The shard of an item. */
 static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
-    uint64_t low = 0, n = t->info.n_shards;
-    while (n > 1) {
-        uint64_t half = n / 2;
-        low = t->first[low + half] <= index ? low + half : low;
-        n -= half;
-    }
-    return low;
+    return dlpi_file_of(t->first, sizeof *t->first, t->info.n_shards, index);
 }
 
 /* Where in its file item begins. */

@@ -125,7 +125,7 @@ take_out "$(echo $all)" headers
 
 # A trainer on tokens takes half of the code, and learns the same.
 leave_in "loader tokens"
-few=$dir
+reduced=$dir
 dir=build/without/tokens_alone
 fresh_dir
 cat >$dir/tokens.c <<'EOF'
@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
 }
 EOF
 head -c 200002 /dev/urandom >$dir/shard.bin
-for h in "$few" .; do
+for h in "$reduced" .; do
     ${CC:-cc} -std=c11 -w -O0 -I"$h" -c -o $dir/tokens.o $dir/tokens.c &&
         ${CC:-cc} -o $dir/tokens $dir/tokens.o -lpthread && $dir/tokens $dir/shard.bin \
         >"$dir/said" || fail "tokens, with $h/dlpipe.h: $(cat "$dir/said")"
