@@ -192,7 +192,7 @@ programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
 test:
 	@mkdir -p $(B)/compile $(B)/log
 	@[ -n "$(TESTS)" ] || echo '$(words $(WANTED)) tests. With 2 cores, compiling them takes about' \
-	    '7 minutes, running them another 7 (make check: one minute).'
+	    '6 minutes, running them another 10 (make check: one minute).'
 	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
 	@$(call compile_told,programs)
 	@: >$(B)/list
