@@ -695,14 +695,16 @@ static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t fresh = 0, before;
+    bool held;
     if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
     dlpi_found_now(p);
+    held = dlpi_epoch_held(p, q->epoch); /* read first: set_epoch may return during the search */
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
     do {
         before = fresh;
         for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
     } while (fresh > before);
-    q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
+    q->ahead.stuck = !held; /* a search is not told that set_epoch has returned */
     if (fresh > 0 && q->arrivals != NULL)
         dlpi_wake_stage(p, q->arrivals->st, DLPI_ANY, fresh);
     else if (fresh > 0)

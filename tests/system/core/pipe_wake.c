@@ -42,11 +42,25 @@ static void scheduler_looks(const dlpi_ctl *ctl, int kind, const void *at) {
         __atomic_add_fetch(&looked_cancel, 1, __ATOMIC_SEQ_CST);
 }
 
+static dlp_pipe *epochs; /* its scheduler's thread is late */
+static int late;         /* it stands there */
+
+/* The thread has seen that an epoch is held, and goes on when set_epoch has returned. */
+static void scheduler_is_late(const dlp_pipe *p, int kind, const void *at) {
+    if (kind != -1 || at != &p->epoch_begun || LOOK(p->schedule.epoch_asked) == UINT64_MAX) return;
+    for (int i = 0; i < 20000 && LOOK(p->schedule.epoch_asked) != LOOK(p->epoch_begun); i++) {
+        NOTE(late, 1);
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+}
+
 /* Worker 0 stops before it says that it sleeps, worker 1 when it has been woken. */
 static void atomics_hook(int kind, const void *at) {
     const dlpi_ctl *ctl = LOOK(schedulers);
     int i = role - 1;
+    const dlp_pipe *p = LOOK(epochs);
     if (ctl) scheduler_looks(ctl, kind, at);
+    if (p) scheduler_is_late(p, kind, at);
     if (i < 0 || at != LOOK(gate_word) || kind != (i == 0 ? HOOK_OR : HOOK_LOAD_SEQ)) return;
     while (__atomic_load_n(&gate[i], __ATOMIC_SEQ_CST)) {
         __atomic_store_n(&at_gate[i], 1, __ATOMIC_SEQ_CST);
@@ -207,6 +221,47 @@ static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static int wake_set_epoch(void *user, uint64_t epoch) {
+    (void)user;
+    (void)epoch;
+    AWAIT(LOOK(late), 2000);
+    return 0;
+}
+
+static int wake_filter(void *user, dlp_item *it) {
+    *(uint32_t *)it->data[0] = (uint32_t)it->index;
+    (void)user;
+    return it->index % 2 ? DLP_SKIP : 0;
+}
+
+/* set_epoch returns while the scheduler's thread looks for inputs that it may ask for. It found
+   none, since the epoch was held, but the epoch is held no more: it must look again. */
+static void epoch__begins_during_a_search__searched_again(void) {
+    const dlp_field field = {.name = "x", .dtype = DLP_U32};
+    dlp_loader_desc d = {.batch_size = 4, .num_workers = 1, .epochs = 3};
+    uint32_t n = 0;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    int rc;
+    d.dataset = (dlp_dataset){.n_items = 16, .fetch = wake_filter, .filter = 1};
+    d.dataset.fields = &field;
+    d.dataset.n_fields = 1;
+    d.sampler.threaded = 1;
+    d.pipe.set_epoch = wake_set_epoch;
+    NOTE(late, 0);
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_OK);
+    if (p == NULL) return;
+    NOTE(epochs, p);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 2000)) == DLP_OK) {
+        n++;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rc == DLP_END && n == 6 && LOOK(late));
+    NOTE(epochs, NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Waiters, by hand: new batches and freed units wake those who may take them, and they alone. */
 static void wake__by_hand__right_waiters(void) {
     rig r;
@@ -321,6 +376,7 @@ static void alone__worker_processes__refused(void) {
 
 int main(void) {
     sleep__last_look_of_the_scheduler__ordered_behind_its_word();
+    epoch__begins_during_a_search__searched_again();
     wake__taken_while_falling_asleep__next_one_wakes_another();
     wake__first_worker_is_full__another_is_woken();
     wake__by_hand__right_waiters();
