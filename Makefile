@@ -440,13 +440,19 @@ soak:
 	    $(MAKE) --no-print-directory without KIND=$$k ALL=1 || exit; \
 	done
 
-# What differs is told by its seed, with the command that runs it again.
-differential: $(B)/tests/differential $(B)/tests/inputs_random $(B)/tests/neighbours \
-              $(B)/tests/push_random
-	@$(B)/tests/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
-	@$(B)/tests/inputs_random $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
-	@$(B)/tests/neighbours $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
-	@$(B)/tests/push_random $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
+# What differs is told by its seed, with the command that runs it again. A tenth of them again with
+# accesses of atomics that are late (tests/rig/late_hook.h).
+RANDOM := differential inputs_random neighbours push_random
+$(B)/late/%: %.c tests/rig/lib.c tests/rig/late_hook.h $(HEADERS) $(COMMON) Makefile
+	@mkdir -p $(@D)
+	@$(call told,$@)
+	@$(CC) -std=c11 $(WARN) -O1 -g -D_GNU_SOURCE -include tests/rig/late_hook.h -o $@ $< \
+	    tests/rig/lib.c $(LIBS)
+
+differential: $(addprefix $(B)/tests/,$(RANDOM)) $(addprefix $(B)/late/,$(RANDOM))
+	@n=$(or $(CONFIGURATIONS),10000); seed=$(or $(SEED),1); for t in $(RANDOM); do \
+	    $(B)/tests/$$t $$n $$seed && LATE=200 $(B)/late/$$t $$((n / 10 + 1)) $$seed || exit; \
+	done
 
 # Each access of the slots' words made weaker or late, in turn; in the suite what is noticed soon.
 weaken: $(B)/tests/model_slots

@@ -1,30 +1,12 @@
-/* Random pipes whose every atomic access may be followed by a pause, a yield or a sleep: threads
-   meet in orders that they meet in once a year. All bytes are computed a second time without a
+/* Random pipes whose every atomic access may be late. All bytes are computed a second time without a
    pipe. pipe_chaos [seed [seconds]] */
 /* own: hook: each access of an atomic may be late */
-#include "../../rig/atomics_hook.h"
+#include "../../rig/late_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include "../../rig/pipe_rig.h"
-
-static uint32_t chaos_often; /* in 65536 */
-
-static void atomics_hook(int kind, const void *at) {
-    static _Thread_local uint64_t state;
-    uint32_t dice;
-    (void)kind;
-    (void)at;
-    if (state == 0) state = (uint64_t)(uintptr_t)&state ^ test_now_ns();
-    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    dice = (uint32_t)(state >> 40) & 0xffffu;
-    if (dice >= __atomic_load_n(&chaos_often, __ATOMIC_RELAXED)) return;
-    if ((state >> 60) < 11)
-        sched_yield();
-    else
-        test_pause(state >> 33 & 0x3ffff); /* up to 0.26 ms */
-}
 
 /* ---- stages that fail: each row `need` times, and "bad" items for ever, in one of the stages
    ---- */
@@ -289,7 +271,7 @@ int main(int argc, char **argv) {
     int seconds = argc > 2 ? atoi(argv[2]) : test_share(10, 600), n = 0;
     for (; n == 0 || test_now_ns() - began < (uint64_t)seconds * 1000000000u; n++) {
         static const uint32_t often[] = {0, 20, 200, 2000};
-        __atomic_store_n(&chaos_often, often[(seed + (uint64_t)n) % 4], __ATOMIC_RELAXED);
+        __atomic_store_n(&late_often, often[(seed + (uint64_t)n) % 4], __ATOMIC_RELAXED);
         one_pipe(seed + (uint64_t)n);
         if (test_failures > 0) break;
     }
