@@ -2399,7 +2399,7 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
 
 /* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
    slot stays as it is until somebody claims it. Returns whether there is one. */
-static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
+static bool dlpi_subscriber_search(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
@@ -2414,6 +2414,19 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
         *taker = word;
         found = true;
     }
+    return found;
+}
+
+/* While a slot is looked at, one before it may get an older batch. That one was published before
+   the batch that was found, so a search that begins now sees it. */
+static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
+                                   uint32_t *s, uint64_t *taker) {
+    uint64_t before;
+    bool found = dlpi_subscriber_search(c, takers, b, s, taker);
+    do {
+        before = *b;
+        found = found && dlpi_subscriber_search(c, takers, b, s, taker);
+    } while (found && *b != before);
     return found;
 }
 

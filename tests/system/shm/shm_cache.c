@@ -1,7 +1,7 @@
 /* needs: cache */
 /* The cache shared by worker processes; one that dies with a cell half written. Processes that are
-   added, retired and killed while the pipe runs. */
-/* own: hook: a worker dies at an access of an atomic */
+   added, retired and killed while the pipe runs. A subscriber that is late. */
+/* own: hook: a worker dies, or a subscriber is late, at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"
@@ -20,12 +20,34 @@ static shared *all;
 static dlp_pipe *now; /* the pipe that runs, as a worker sees it */
 static pid_t parent;
 
+/* The scheduler's thread stands still before it schedules batch gate_, and a subscriber does behind
+   its look at a slot until that thread has scheduled all before gate_. */
+static dlp_pipe *scheduler_of_; /* NULL: they do not */
+static uint64_t gate_;
+static const void *behind_;       /* the header of the slot */
+static _Thread_local int others_; /* of this program's threads: not the scheduler's */
+
+static void late(int kind, const void *at) {
+    dlp_pipe *p = __atomic_load_n(&scheduler_of_, __ATOMIC_SEQ_CST);
+    const void *behind = __atomic_load_n(&behind_, __ATOMIC_SEQ_CST);
+    if (p == NULL) return;
+    if (!others_ && kind == HOOK_LOAD && at == &p->ctl->base)
+        while (p->schedule.published >= __atomic_load_n(&gate_, __ATOMIC_SEQ_CST))
+            test_pause(100000);
+    if (kind != -1 || behind == NULL || at != behind) return;
+    __atomic_store_n(&behind_, NULL, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&gate_, 2, __ATOMIC_SEQ_CST);
+    for (int ms = 0; ms < 5000 && dlpi_credit_seen(&p->ctl->tail) < gate_; ms++)
+        test_pause(1000000);
+}
+
 static void atomics_hook(int kind, const void *at) {
     static int last;
     const uint8_t *cells;
     bool in_cells;
     uint32_t one = 1;
     int kept;
+    late(kind, at);
     if (kind >= 0) {
         last = kind;
         return;
@@ -234,6 +256,67 @@ static void cache__cell_being_written__left_alone_until_its_writer_is_dead(void)
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* ---- subscribers ---- */
+
+static int not_the_scheduler(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    others_ = 1;
+    *state = NULL;
+    return 0;
+}
+
+static void *serve(void *p) {
+    others_ = 1;
+    CHECK(dlp_shm_serve(p, 20000) == DLP_END);
+    return NULL;
+}
+
+/* A subscriber has looked at a slot when the scheduler puts batch 4 into that one and batch 5 into
+   one behind it. */
+static void share_one__older_batch_in_a_slot_looked_at__taken_first(void) {
+    char name[64];
+    dlp_shm_desc shm = {.share = DLP_SHARE_ONE, .serve_only = 1};
+    rig r;
+    dlp_pipe *p;
+    dlp_subscriber *s = NULL;
+    dlp_batch *b, *held[4] = {NULL, NULL, NULL, NULL};
+    dlp_error err;
+    pthread_t owner;
+    const dlp_subscriber_desc d = {.max_held = 5};
+    rig_init(&r, 48, 8);
+    rig_workers(&r, 1, DLP_DISPATCH_CLAIM);
+    snprintf(name, sizeof name, "shm_cache.%d", (int)getpid());
+    shm.name = name;
+    r.pipe.shm = &shm;
+    r.pipe.prefetch_factor = 2;
+    r.pipe.max_held = 5;
+    r.fetch.worker_init = not_the_scheduler;
+    r.sampler.threaded = 1;
+    others_ = 1;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    pthread_create(&owner, NULL, serve, p);
+    gate_ = 4;
+    __atomic_store_n(&scheduler_of_, p, __ATOMIC_SEQ_CST);
+    CHECK(dlp_subscriber_open(&s, name, &d, &err) == DLP_OK);
+    for (int i = 0; s != NULL && i < 6; i++) {
+        const void *header = &dlpi_subscriber_slot(&s->s, 4)->header;
+        if (i == 4) __atomic_store_n(&behind_, header, __ATOMIC_SEQ_CST);
+        CHECK(dlp_subscriber_next_timeout(s, &b, 20000) == DLP_OK && b->in_epoch == (uint64_t)i);
+        if (i == 4) CHECK(dlpi_slot_of(p, 4) == 4 && dlpi_slot_of(p, 5) > 4);
+        if (i < 4) held[i] = b;
+        if (i >= 4) CHECK(dlp_subscriber_release(s, b) == DLP_OK);
+    }
+    __atomic_store_n(&gate_, UINT64_MAX, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 4; i++) CHECK(dlp_subscriber_release(s, held[i]) == DLP_OK);
+    CHECK(dlp_subscriber_next_timeout(s, &b, 20000) == DLP_END);
+    pthread_join(owner, NULL);
+    __atomic_store_n(&scheduler_of_, NULL, __ATOMIC_SEQ_CST);
+    dlp_subscriber_close(s);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
 int main(void) {
     SHM_NEEDS("shm_cache");
     parent = getpid();
@@ -244,5 +327,6 @@ int main(void) {
     shm_cache__monitored__hits_and_room();
     shm_tuning__changed_and_killed__same_order_and_bytes();
     shm_tuning__monitored__number_and_notes();
+    share_one__older_batch_in_a_slot_looked_at__taken_first();
     return test_end("shm_cache");
 }
