@@ -62,7 +62,7 @@ static int other_locate(void *user, const dlp_item *item, dlp_extent *out);
 static int other_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n);
 static uint32_t other_length(void *user, uint64_t index);
 
-static const dlp_field other_fields_[2] = {{"p", DLP_U16, 1, {5}, 0, 0},
+static const dlp_field other_fields_[8] = {{"p", DLP_U16, 1, {5}, 0, 0},
                                            {"q", DLP_I32, 0, {0}, 0, 0}};
 static const uint64_t other_numbers_[64] = {2, 3, 5, 1, 4, 2, 2, 6, 1, 1, 3, 4, 2, 7, 1, 2,
                                             2, 3, 5, 1, 4, 2, 2, 6, 1, 1, 3, 4, 2, 7, 1, 2};

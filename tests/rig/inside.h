@@ -53,7 +53,8 @@ INSIDE uint64_t inside_epoch_after(dlp_pipe *p); /* that of the batch to be deli
 /* A call of a callback that no worker makes: its words and errno go there. n: 0..15, which. */
 INSIDE dlp_call *inside_call(int n, char *message, int32_t *errnum);
 INSIDE void inside_worker_says(dlp_pipe *p, int n, int state); /* DLP_WORKER_*, in its place */
-INSIDE uint64_t inside_meminfo(const char *line);              /* UINT64_MAX: it is not there */
+INSIDE int inside_debug(void);                    /* DLPIPE_DEBUG, or the address sanitizer */
+INSIDE uint64_t inside_meminfo(const char *line); /* UINT64_MAX: it is not there */
 
 /* Mixes and buckets. */
 INSIDE uint64_t inside_mix_period(const dlp_mix *m);
@@ -242,6 +243,7 @@ INSIDE dlp_call *inside_call(int n, char *message, int32_t *errnum) {
 INSIDE void inside_worker_says(dlp_pipe *p, int n, int state) {
     DLPI_STORE_SEQ(&p->workers[n].block->state, state); /* I1 */
 }
+INSIDE int inside_debug(void) { return DLPI_DEBUG; }
 INSIDE uint64_t inside_meminfo(const char *line) { return dlpi_read_number("/proc/meminfo", line); }
 
 INSIDE uint64_t inside_mix_period(const dlp_mix *m) { return m->period; }

@@ -22,7 +22,6 @@ INSIDE const struct dlpi_reader *inside_reader(const struct dlpi_reader *of, dlp
 INSIDE int inside_reads_on(dlp_pipe *p); /* fetch has a reader */
 INSIDE int inside_only_yields(dlp_pipe *p);
 INSIDE int inside_cpu_count(void);
-INSIDE int inside_debug(void); /* DLPIPE_DEBUG */
 /* Memory as that of a push. */
 INSIDE int inside_push_map(uint64_t bytes, int *fd, void **map);
 /* How long each waits. */
@@ -59,7 +58,6 @@ INSIDE const struct dlpi_reader *inside_reader(const struct dlpi_reader *of, dlp
 INSIDE int inside_reads_on(dlp_pipe *p) { return p->fetch->ops != &dlpi_fetch_ops; }
 INSIDE int inside_only_yields(dlp_pipe *p) { return p->wait.only_yields; }
 INSIDE int inside_cpu_count(void) { return dlpi_cpu_count(); }
-INSIDE int inside_debug(void) { return DLPI_DEBUG; }
 
 INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields) {
     *spin_ns = u->tx.lane.spin_ns;

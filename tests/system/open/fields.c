@@ -277,7 +277,7 @@ static int collate(void *user, dlp_collate *c) {
 static int init(void *user, int worker, void **state) {
     (void)worker;
     (void)state;
-    if (salt(user)) salted_ = 1;
+    if (salt(user)) __atomic_store_n(&salted_, 1, __ATOMIC_RELAXED);
     count(&others_[0]);
     return 0;
 }
@@ -380,13 +380,13 @@ static uint64_t other_replacement(void *user, uint64_t epoch, uint64_t position,
 }
 static int other_set_epoch(void *user, uint64_t epoch) {
     (void)epoch;
-    if (salt(user)) salted_ = 1;
+    if (salt(user)) __atomic_store_n(&salted_, 1, __ATOMIC_RELAXED);
     count(&others_[10]);
     return 0;
 }
 static void other_log(void *user, const char *message) {
     (void)message;
-    if (salt(user)) salted_ = 1;
+    if (salt(user)) __atomic_store_n(&salted_, 1, __ATOMIC_RELAXED);
     count(&others_[11]);
 }
 static int other_count(void *user, uint64_t part, uint64_t *items) {
@@ -400,7 +400,7 @@ static int other_load(void *user, dlp_part *part) {
 }
 static int64_t other_agree(void *user, int64_t mine, int most) {
     (void)most;
-    if (salt(user)) salted_ = 1;
+    if (salt(user)) __atomic_store_n(&salted_, 1, __ATOMIC_RELAXED);
     count(&others_[13]);
     return mine;
 }
@@ -443,14 +443,14 @@ static const char *other_why(void *user) {
     return "because";
 }
 static int other_locate(void *user, const dlp_item *item, dlp_extent *out) {
-    if (salt(user)) salted_ = 1;
+    if (salt(user)) __atomic_store_n(&salted_, 1, __ATOMIC_RELAXED);
     out->path = paths_[item->index % ITEMS];
     count(&others_[21]);
     return 0;
 }
 static int other_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
     (void)state;
-    if (salt(user)) salted_ = 1;
+    if (salt(user)) __atomic_store_n(&salted_, 1, __ATOMIC_RELAXED);
     count(&others_[22]);
     if (n > 0 && !now_.files.direct)
         memcpy((uint8_t *)item->data[0] + item->index / 4 % 2, bytes, 1);

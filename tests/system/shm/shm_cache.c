@@ -42,7 +42,7 @@ static void late(int kind, const void *at) {
 }
 
 static void atomics_hook(int kind, const void *at) {
-    static int last;
+    static _Thread_local int last;
     const uint8_t *cells;
     bool in_cells;
     uint32_t one = 1;

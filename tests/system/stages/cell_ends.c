@@ -16,15 +16,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../../rig/inside.h"
 #include "../../rig/keyed.h"
 
 enum { ITEMS = 60, MOST_ROWS = 8, TAIL = 10, PART = 4, BATCHES = 2000, FIELDS = 40, ALIVE = 8 };
 enum { BASE = 3, RECORDS = 150, MOST = 9000 };
-#ifdef DLPIPE_DEBUG /* cells and rooms have red zones then */
-enum { HAS_RED_ZONES = 1 };
-#else
-enum { HAS_RED_ZONES = 0 };
-#endif
 enum { IN_PLACE, ADDS, ENDS, KEEPS, FETCHES, EXPANDS, KINDS };
 
 static int well(int ok) {
@@ -893,9 +889,9 @@ static void plan__fields_that_end__bytes_of_rooms(void) {
                        ? 0
                        : line_of(&two, "rooms of workers: fields that end")->bytes - rooms->bytes;
         CHECK(kind == 1 || (rooms->count == 3 && in_rooms == 3 * more));
-        CHECK(kind == 1 || HAS_RED_ZONES || rooms->bytes_each == 4096 + 128);
+        CHECK(kind == 1 || inside_debug() || rooms->bytes_each == 4096 + 128);
         CHECK(kind == 0 ? in_cells == 0 : in_cells == cells->count * more);
-        CHECK(kind != 0 || HAS_RED_ZONES || cells->bytes_each < 2048);
+        CHECK(kind != 0 || inside_debug() || cells->bytes_each < 2048);
         CHECK(two.total_bytes - one.total_bytes == in_cells + in_rooms);
         CHECK(does(&one, "map, 1 ends, filter"));
         for (int i = 0; i < 2; i++) CHECK(push[i] == NULL || dlp_push_close(push[i]) == DLP_OK);

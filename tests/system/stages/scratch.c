@@ -59,7 +59,8 @@ static bool has_runs(void) {
 }
 
 static void death_here(int kind, const void *at) {
-    static int begun, last;
+    static _Thread_local int last;
+    static int begun;
     const uint8_t *from, *to;
     bool stored = kind == -1 && last == HOOK_STORE;
     last = kind;
