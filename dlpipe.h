@@ -3650,6 +3650,10 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);
      ... the pipe, until it is closed: b->fields[0].data is uint16_t [64][1025]
      dlp_source_close(tokens);
 
+   A window is one copy: a batch of 64 windows of 1,024 uint16 takes 20 to 30 us. One worker hides
+   that behind the step. Where a step takes less than the copy, num_workers = 0 is up to a quarter
+   faster: the rows are written in the cache of the core that reads them.
+
    The shuffle is that of the pipe: over all windows of all shards, in an order of each epoch's own,
    in no memory. So are ranks and states: a run resumes exactly, with any number of ranks and
    workers, and a state of other shards (their number, the tokens in each), or of another length or
