@@ -1,5 +1,5 @@
-/* Random pipes whose every atomic access may be late. All bytes are computed a second time without a
-   pipe. pipe_chaos [seed [seconds]] */
+/* Random pipes whose every atomic access may be late. All bytes are computed a second time without
+   a pipe. pipe_chaos [seed [seconds]] */
 /* own: hook: each access of an atomic may be late */
 #include "../../rig/late_hook.h"
 #define DLPIPE_IMPLEMENTATION
