@@ -179,7 +179,7 @@ CHARTS = {
         "title": "Items a second, beside other loaders", "unit": MORE,
         "panels": ["items of 784 bytes", "items of 1 MiB"],
         "note": "2 workers, 2 batches ahead; of a loader with several forms, the fastest one",
-        "bars": by_peer(["peers_small.*prefetch 2,", "peers_large"], [
+        "bars": by_peer(["peers_small,.*prefetch 2,", "peers_large,"], [
             ("copy alone, no loader", FLOOR, ["copy"]),
             ("libtorch (C++)", OTHER, ["libtorch, max_jobs = prefetch",
                                        "libtorch, max_jobs = prefetch x workers"]),

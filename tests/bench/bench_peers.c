@@ -1,7 +1,7 @@
 /* bench_peers: a loader of dlpipe.h beside the loaders that the field would name, on the same work:
    rows of 784 B in batches of 64 at prefetch 2 and 16, rows of 1 MiB in batches of 16; out of
-   memory, in a shuffled order, by two workers. Then what an epoch's border, a resume and a state
-   cost. Floors: two threads that do nothing but copy rows into slots, and numpy's own indexing.
+   memory, in a shuffled order, by two workers; the same beside a thread of the trainer that takes
+   half a core. Then what an epoch's border, a resume and a state cost. Floors: two threads that do nothing but copy rows into slots, and numpy's own indexing.
 
    bench_peers [-o lines.jsonl] [-l libtorch] [-t bench_peers.py] [peer...]
    One JSON object per line on standard output and in the file; progress on standard error. QUICK=1:
@@ -323,6 +323,20 @@ static double sample_copy(void *arg) {
     return rate;
 }
 
+/* ---- a thread of the trainer beside ---------------------------------------------------------- */
+
+/* It computes for 2 ms and sleeps for 2 ms. */
+static bool beside_over;
+
+static void *beside_run(void *arg) {
+    while (!__atomic_load_n(&beside_over, __ATOMIC_RELAXED)) {
+        double until = seconds_now() + 2e-3;
+        while (seconds_now() < until) {}
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    return arg;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static uint64_t mixed(uint64_t x) {
@@ -356,16 +370,21 @@ static void put_all(const struct measure *row, const struct series *s, const int
     }
 }
 
-static void rates(const char *name, struct work *w) {
+static void rates(const char *name, struct work *w, bool beside) {
     struct series s = {0};
+    pthread_t thread;
     struct measure m = {.bench = name, .unit = "item/s"};
     int at[PEERS];
     snprintf(m.extra, sizeof m.extra,
              ",\"item_bytes\":%" PRIu64 ",\"batch\":%u,\"prefetch\":%d,\"workers\":%d",
              w->row_bytes, w->batch, w->prefetch, WORKERS);
+    beside_over = false;
+    if (beside && pthread_create(&thread, NULL, beside_run, NULL) != 0) { die("thread", NULL); }
     gather(&s, w, sample_ours, sample_peer_rate, at);
     compete(&s, "copy", "", sample_copy, w);
     run_rounds(&s, name, quick ? 3 : 7);
+    __atomic_store_n(&beside_over, true, __ATOMIC_RELAXED);
+    if (beside) { pthread_join(thread, NULL); }
     put(&m, &s, 0, s.n_who - 1);
     put_all(&m, &s, at);
 }
@@ -389,8 +408,8 @@ static void places(struct work *w) {
     }
 }
 
-/* Rates, or without a name borders, resumes and states. */
-static void rows_of(const char *name, struct work *w) {
+/* Rates, alone and beside a thread, or without a name borders, resumes and states. */
+static void rows_of(const char *name, const char *beside, struct work *w) {
     uint64_t n = w->n_items * w->row_bytes / 8, *source = malloc(n * 8);
     if (source == NULL) { die("memory", NULL); }
     for (uint64_t i = 0; i < n; i++) { source[i] = mixed(i + 0x9e3779b97f4a7c15u); }
@@ -405,7 +424,8 @@ static void rows_of(const char *name, struct work *w) {
         }
     }
     if (name != NULL) {
-        rates(name, w);
+        rates(name, w, false);
+        rates(beside, w, true);
     } else {
         places(w);
     }
@@ -428,11 +448,11 @@ int main(int argc, char **argv) {
     struct work small = {.n_items = 60000, .row_bytes = 784, .batch = 64, .prefetch = 2};
     struct work large = {.n_items = 256, .row_bytes = MIB, .batch = 16, .prefetch = 2};
     struct work few = {.n_items = 6400, .row_bytes = 784, .batch = 64, .prefetch = 2};
-    rows_of("peers_small", &small);
+    rows_of("peers_small", "peers_small_beside", &small);
     small.prefetch = 16;
-    rows_of("peers_small", &small);
-    rows_of("peers_large", &large);
-    rows_of(NULL, &few);
+    rows_of("peers_small", "peers_small_beside", &small);
+    rows_of("peers_large", "peers_large_beside", &large);
+    rows_of(NULL, NULL, &few);
     peers_end();
     say("%d failures, %.0f s\n", failures, seconds_now() - begin);
     return failures != 0;
