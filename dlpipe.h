@@ -6096,6 +6096,8 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
                                                                         it skips are passed on, too
    dlpi_gather_take_back D1     and      who sends rows back            D1
    dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
+   dlpi_gather_single    D1, Y1 release, seq_cst  the one claimant of a   D1, Y1 of the reader
+                                                  batch of one row
    dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
    dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
                                          back to
@@ -6190,6 +6192,12 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 /* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+}
+/* The one row of a batch is complete, and with it the batch: by the one that has claimed it, which
+   alone writes here until the batch is out. Bits first, as recovery expects. */
+DLPI_INLINE void dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_REL(done, b << 32 | 1u);                              /* D1 -> D1 */
+    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
 /* By the one that has all of the batch; the same without rows; and where nothing goes back. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
@@ -9293,7 +9301,8 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special */
+    bool singles;          /* see dlpi_worker_singles */
     uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
@@ -12069,7 +12078,7 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
-    bool hints = rescan == w->rescan_seen, all;
+    bool hints = rescan == w->rescan_seen, all, found;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
@@ -12083,8 +12092,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
         w->tail_seen = tail;
         if (w->claim_end != 0 && b >= w->claim_end) return false;
         all = true;
-        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
+        found = dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all);
         if (all && b == w->low) w->low = b + 1;
+        if (found) return true;
     }
     w->tail_seen = tail;
     w->rescan_seen = rescan; /* only after a whole look without hints */
@@ -12203,6 +12213,13 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
         dlpi_last_done(p, t, words, mask);
+}
+
+/* The same of a unit that is a whole batch of one row, in the only item stage. */
+static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
+    dlpi_gather_single(dlpi_done(words), &words->ready, t->b); /* D1, Y1 */
+    dlpi_ready_wake(w->p, 0, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -12950,7 +12967,6 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_slot(w, t->slot);
     if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
-    w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
@@ -13091,6 +13107,40 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
     for (uint32_t r = t->row; r < t->end; r++)
         if ((already >> r % DLPI_WORD_ROWS & 1u) == 0)
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
+}
+
+/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
+   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
+   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+static bool dlpi_worker_singles(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+           w->st->ops->bulk == NULL && w->st->scope.first == 0 && !dlpi_row_held(w) &&
+           !dlpi_row_has_more(w);
+}
+
+/* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
+   asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
+   is complete with it: no other worker can have done the row, or can close the batch. */
+static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
+    int what = DLPI_ROW_DONE;
+    uint32_t done = 0;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
+    if (w->started) dlpi_unit_ahead(w, t);
+    dlpi_unit_indices(w, t);
+    dlpi_unpoison(w->p, t->slot);
+    dlpi_item_at(w, t);
+    dlpi_rows_zero(w, 0, 1);
+    if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
+        what = dlpi_row_attempt(w, t, 0, 0, DLPI_ASK_NOTHING);
+        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, 0);
+        done = (what == DLPI_ROW_DONE) - w->passed;
+        w->passed = 0;
+    }
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * w->p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -13258,8 +13308,13 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
 }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit rest = *t;
+    dlpi_unit rest;
     dlpi_clock_in(w);
+    if (DLPI_LIKELY(w->singles && t->untouched)) {
+        dlpi_unit_single(w, t);
+        return;
+    }
+    rest = *t;
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
@@ -14555,9 +14610,19 @@ static int dlpi_state_take(dlp_pipe *p) {
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
    may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
 
-/* Schedule what may be, if the consumer does that. Returns how many batches. */
-static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+/* True if dlpi_schedule would return without a change. The consumer asks at each step of a batch,
+   and in most of them there is no credit. */
+static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
+    const dlpi_scheduler *f = &p->schedule;
+    uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1: our own */
+    return (f->ended || (out + burst > p->prefetch && p->source->ahead == dlpi_role_idle)) &&
+           dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
+}
+
+/* Schedule what may be, if the consumer does that. */
+static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    if (dlpi_consumer_schedules(p) && !dlpi_schedule_rests(p, burst) && !dlpi_stopped(p))
+        dlpi_schedule(p, burst);
 }
 
 /* One more batch is delivered. */
@@ -14859,10 +14924,10 @@ typedef struct dlpi_next_wait {
 /* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
    and before more is scheduled. An epoch begins before inline stages run, for it may change what
    they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. */
-DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc;
-    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
+   now. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
+    for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
@@ -14880,7 +14945,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
 
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
-    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    if (k->rc == DLP_EMPTY)
+        k->rc = dlpi_next_try(k->p, k->until, k->b, k->s, dlpi_take(k->p, k->b, k->s));
     return k->rc != DLP_EMPTY;
 }
 
@@ -14932,9 +14998,9 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s);
+    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
@@ -27758,6 +27824,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->extra = dlpi_row_extra_at(p, w, 0);
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
+    w->has_special = dlpi_row_has_special(w);
+    w->singles = w->st->ops->unit == DLPI_UNIT_ROWS && dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 

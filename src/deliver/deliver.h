@@ -162,10 +162,10 @@ typedef struct dlpi_next_wait {
 /* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
    and before more is scheduled. An epoch begins before inline stages run, for it may change what
    they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. */
-DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc;
-    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
+   now. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
+    for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
@@ -183,7 +183,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
 
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
-    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    if (k->rc == DLP_EMPTY)
+        k->rc = dlpi_next_try(k->p, k->until, k->b, k->s, dlpi_take(k->p, k->b, k->s));
     return k->rc != DLP_EMPTY;
 }
 
@@ -235,9 +236,9 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s);
+    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 

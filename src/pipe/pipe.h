@@ -100,7 +100,8 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special */
+    bool singles;          /* see dlpi_worker_singles */
     uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */

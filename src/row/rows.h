@@ -132,8 +132,13 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
 }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit rest = *t;
+    dlpi_unit rest;
     dlpi_clock_in(w);
+    if (DLPI_LIKELY(w->singles && t->untouched)) {
+        dlpi_unit_single(w, t);
+        return;
+    }
+    rest = *t;
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }

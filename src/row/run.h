@@ -269,7 +269,6 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_slot(w, t->slot);
     if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
-    w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
@@ -410,6 +409,40 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
     for (uint32_t r = t->row; r < t->end; r++)
         if ((already >> r % DLPI_WORD_ROWS & 1u) == 0)
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
+}
+
+/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
+   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
+   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+static bool dlpi_worker_singles(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+           w->st->ops->bulk == NULL && w->st->scope.first == 0 && !dlpi_row_held(w) &&
+           !dlpi_row_has_more(w);
+}
+
+/* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
+   asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
+   is complete with it: no other worker can have done the row, or can close the batch. */
+static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
+    int what = DLPI_ROW_DONE;
+    uint32_t done = 0;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
+    if (w->started) dlpi_unit_ahead(w, t);
+    dlpi_unit_indices(w, t);
+    dlpi_unpoison(w->p, t->slot);
+    dlpi_item_at(w, t);
+    dlpi_rows_zero(w, 0, 1);
+    if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
+        what = dlpi_row_attempt(w, t, 0, 0, DLPI_ASK_NOTHING);
+        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, 0);
+        done = (what == DLPI_ROW_DONE) - w->passed;
+        w->passed = 0;
+    }
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * w->p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
 
 /* Work on a claimed unit of an item stage. */

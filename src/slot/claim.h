@@ -134,7 +134,7 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
-    bool hints = rescan == w->rescan_seen, all;
+    bool hints = rescan == w->rescan_seen, all, found;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
@@ -148,8 +148,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
         w->tail_seen = tail;
         if (w->claim_end != 0 && b >= w->claim_end) return false;
         all = true;
-        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
+        found = dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all);
         if (all && b == w->low) w->low = b + 1;
+        if (found) return true;
     }
     w->tail_seen = tail;
     w->rescan_seen = rescan; /* only after a whole look without hints */
@@ -268,6 +269,13 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
         dlpi_last_done(p, t, words, mask);
+}
+
+/* The same of a unit that is a whole batch of one row, in the only item stage. */
+static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
+    dlpi_gather_single(dlpi_done(words), &words->ready, t->b); /* D1, Y1 */
+    dlpi_ready_wake(w->p, 0, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
