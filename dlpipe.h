@@ -7027,6 +7027,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* The rows [*first, *first + what is returned) of n that are those of a rank. */
 static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
+    *first = 0;
+    if (world == 1) return (uint32_t)n; /* without its divisions */
     *first = rank * n / world;
     return (uint32_t)((rank + 1) * n / world - *first);
 }
@@ -9309,6 +9311,7 @@ typedef struct dlpi_worker {
     uint64_t rescan_seen;
     uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint32_t next_slot;    /* where the batch after the one found last lies, if they go in turn */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
     void *source;          /* what the source keeps for it, or NULL */
@@ -11832,7 +11835,7 @@ DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
-static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
+static inline int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
         if ((rc = dlpi_schedule_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
@@ -12101,8 +12104,40 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
+/* The short look of a worker whose batches have one row each (dlpi_worker_singles): the oldest one
+   that nobody has claimed. It passes a batch if somebody has claimed it, also in this very moment.
+   Whoever gives a claim up counts R1 after that, and then the look without hints goes back. Returns
+   false if dlpi_find_oldest has to look. */
+static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = w->low != w->tail_seen ? w->tail_seen : dlpi_tail_moved(w); /* T1 <- T1 */
+    if (dlpi_claim_rescans(&w->waiters->rescan) != w->rescan_seen || tail - w->low > p->ring)
+        return false; /* R1 <- R1 */
+    w->tail_seen = tail;
+    for (uint64_t b = w->low; b != tail; b++) {
+        uint64_t header, owner;
+        dlpi_stage_words *words;
+        if (!dlpi_batch_mine(w, b)) continue;
+        t->slot = w->next_slot;
+        header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
+        if (DLPI_UNLIKELY(dlpi_gen(header) != (b & DLPI_GEN_MASK)) &&
+            !dlpi_find_slot(p, b, &t->slot, &header))
+            continue;
+        w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
+        words = dlpi_stage_words_at(p, t->slot, w->st);
+        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
+        if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
+        *t = (dlpi_unit){b, t->slot, 0, 0, 1, false};
+        if (!dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) continue;
+        w->low = b + 1;
+        return true;
+    }
+    w->low = tail;
+    return false;
+}
+
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    bool found = dlpi_find_oldest(w, t);
+    bool found = (w->singles && dlpi_find_single(w, t)) || dlpi_find_oldest(w, t);
     if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
         w->p->holder->claimed(w, found ? t : NULL);
     return found;
@@ -13109,16 +13144,6 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
-/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
-   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
-   of batches. Then its untouched units take the short path, dlpi_unit_single. */
-static bool dlpi_worker_singles(const dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
-           w->st->ops->bulk == NULL && w->st->scope.first == 0 && !dlpi_row_held(w) &&
-           !dlpi_row_has_more(w);
-}
-
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
    is complete with it: no other worker can have done the row, or can close the batch. */
@@ -13130,10 +13155,10 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_unit_indices(w, t);
     dlpi_unpoison(w->p, t->slot);
     dlpi_item_at(w, t);
-    dlpi_rows_zero(w, 0, 1);
+    dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, 0, 0, DLPI_ASK_NOTHING);
-        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, 0);
+        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
+        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
     }
@@ -13325,6 +13350,16 @@ static bool dlpi_rows_step(dlpi_worker *w) {
     if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
+}
+
+/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
+   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
+   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+static bool dlpi_worker_singles(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+           w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
+           w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
@@ -14688,7 +14723,7 @@ static void *dlpi_thread_scheduler(void *arg) {
    publication costs a trip of its line between cores; a consumer that takes batches faster than
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
+static inline uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
@@ -14801,8 +14836,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
-    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+    if (b == p->base) {
+        p->base++;
+    } else {
+        DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    }
+    for (; p->d.unordered && p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
@@ -14843,8 +14882,9 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
+    uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
     if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
+        __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -15008,8 +15048,7 @@ static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint3
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_schedule_inline(p, dlpi_burst(p));
-    rc = dlpi_take(p, b, s);
+    rc = dlpi_take(p, b, s); /* if it finds one, dlpi_deliver schedules; else dlpi_next_try */
     if (rc == DLP_OK) {
         dlpi_pace_call(p);
         return rc;
@@ -23706,6 +23745,10 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
+    if (n == 1 && k->epoch == slot->epoch && at - k->first < k->n) {
+        index[0] = k->index[at - k->first]; /* of a block that is there */
+        return;
+    }
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
@@ -27825,7 +27868,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->has_special = dlpi_row_has_special(w);
-    w->singles = w->st->ops->unit == DLPI_UNIT_ROWS && dlpi_worker_singles(w);
+    w->singles = dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 

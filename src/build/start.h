@@ -53,7 +53,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->has_special = dlpi_row_has_special(w);
-    w->singles = w->st->ops->unit == DLPI_UNIT_ROWS && dlpi_worker_singles(w);
+    w->singles = dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 

@@ -39,8 +39,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
-    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+    if (b == p->base) {
+        p->base++;
+    } else {
+        DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    }
+    for (; p->d.unordered && p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
@@ -81,8 +85,9 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
+    uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
     if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
+        __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -246,8 +251,7 @@ static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint3
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_schedule_inline(p, dlpi_burst(p));
-    rc = dlpi_take(p, b, s);
+    rc = dlpi_take(p, b, s); /* if it finds one, dlpi_deliver schedules; else dlpi_next_try */
     if (rc == DLP_OK) {
         dlpi_pace_call(p);
         return rc;

@@ -8,7 +8,7 @@
    publication costs a trip of its line between cores; a consumer that takes batches faster than
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
+static inline uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 

@@ -108,6 +108,7 @@ typedef struct dlpi_worker {
     uint64_t rescan_seen;
     uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint32_t next_slot;    /* where the batch after the one found last lies, if they go in turn */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
     void *source;          /* what the source keeps for it, or NULL */

@@ -151,6 +151,16 @@ static bool dlpi_rows_step(dlpi_worker *w) {
     return true;
 }
 
+/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
+   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
+   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+static bool dlpi_worker_singles(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+           w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
+           w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
+}
+
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
 
 /* ns until a parked row may move. One that is due may wait for others of its unit. */

@@ -411,16 +411,6 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
-/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
-   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
-   of batches. Then its untouched units take the short path, dlpi_unit_single. */
-static bool dlpi_worker_singles(const dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
-           w->st->ops->bulk == NULL && w->st->scope.first == 0 && !dlpi_row_held(w) &&
-           !dlpi_row_has_more(w);
-}
-
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
    is complete with it: no other worker can have done the row, or can close the batch. */
@@ -432,10 +422,10 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_unit_indices(w, t);
     dlpi_unpoison(w->p, t->slot);
     dlpi_item_at(w, t);
-    dlpi_rows_zero(w, 0, 1);
+    dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, 0, 0, DLPI_ASK_NOTHING);
-        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, 0);
+        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
+        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
     }

@@ -157,8 +157,40 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
+/* The short look of a worker whose batches have one row each (dlpi_worker_singles): the oldest one
+   that nobody has claimed. It passes a batch if somebody has claimed it, also in this very moment.
+   Whoever gives a claim up counts R1 after that, and then the look without hints goes back. Returns
+   false if dlpi_find_oldest has to look. */
+static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = w->low != w->tail_seen ? w->tail_seen : dlpi_tail_moved(w); /* T1 <- T1 */
+    if (dlpi_claim_rescans(&w->waiters->rescan) != w->rescan_seen || tail - w->low > p->ring)
+        return false; /* R1 <- R1 */
+    w->tail_seen = tail;
+    for (uint64_t b = w->low; b != tail; b++) {
+        uint64_t header, owner;
+        dlpi_stage_words *words;
+        if (!dlpi_batch_mine(w, b)) continue;
+        t->slot = w->next_slot;
+        header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
+        if (DLPI_UNLIKELY(dlpi_gen(header) != (b & DLPI_GEN_MASK)) &&
+            !dlpi_find_slot(p, b, &t->slot, &header))
+            continue;
+        w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
+        words = dlpi_stage_words_at(p, t->slot, w->st);
+        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
+        if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
+        *t = (dlpi_unit){b, t->slot, 0, 0, 1, false};
+        if (!dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) continue;
+        w->low = b + 1;
+        return true;
+    }
+    w->low = tail;
+    return false;
+}
+
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    bool found = dlpi_find_oldest(w, t);
+    bool found = (w->singles && dlpi_find_single(w, t)) || dlpi_find_oldest(w, t);
     if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
         w->p->holder->claimed(w, found ? t : NULL);
     return found;

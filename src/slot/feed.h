@@ -239,7 +239,7 @@ DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
-static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
+static inline int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
         if ((rc = dlpi_schedule_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);

@@ -71,6 +71,10 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
+    if (n == 1 && k->epoch == slot->epoch && at - k->first < k->n) {
+        index[0] = k->index[at - k->first]; /* of a block that is there */
+        return;
+    }
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
