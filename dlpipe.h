@@ -8982,6 +8982,7 @@ typedef struct dlpi_source_ops {
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:
                                                             the position says all */
+    bool by_number;   /* true: of a full batch there is nothing to ask, to fill or to step */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -9397,6 +9398,7 @@ _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
+    uint64_t alike; /* so many batches from here on: see dlpi_schedule_alike */
     uint32_t slot_turn;
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
@@ -9404,6 +9406,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
+    bool skips; /* some bit is set */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
@@ -9481,6 +9484,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
+    uint32_t burst;       /* credits to gather before they are fed: see dlpi_burst_set */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */
@@ -11671,6 +11675,8 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
+    f->alike = 0;
+    f->skips = false;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
@@ -11767,13 +11773,13 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->dirty = 0;
 }
 
-/* Set up slot s for the scheduler's present batch and make it visible. */
-static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+/* Set up slot s for the scheduler's present batch and make it visible. alike: its words are all. */
+static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t b = f->published;
     dlpi_schedule_words(p, s, c);
-    p->source->fill(p, s);
+    if (!alike) p->source->fill(p, s);
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
@@ -11806,9 +11812,9 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
 }
 
 /* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
-static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
+static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
+    if (!f->skips || f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -11835,7 +11841,7 @@ DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
-static inline int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
+static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
         if ((rc = dlpi_schedule_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
@@ -11843,26 +11849,42 @@ static inline int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
+/* How many batches from the present one on are full, are wanted and do not end their epoch, if all
+   that is to be known of them follows from their numbers. The batch before is of their epoch. */
+static uint64_t dlpi_schedule_alike(const dlp_pipe *p) {
+    const dlpi_scheduler *f = &p->schedule;
+    if (!p->source->by_number || p->open_end != 0 || f->skips) return 0;
+    return p->batches_per_epoch - f->in_epoch - 1;
+}
+
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static int dlpi_schedule_one(dlp_pipe *p) {
+static inline int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint64_t rows = p->global_batch;
+    bool alike;
     uint32_t s;
     int rc;
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
-    if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
-    if (dlpi_epoch_held(p, f->epoch)) return 0;
-    if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    alike = f->alike > 0;
+    if (!alike) {
+        if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+        if (dlpi_epoch_held(p, f->epoch)) return 0;
+        if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    }
     if (rows != 0) {
-        if (!p->source->ready(p, rows)) return 0;
+        if (!alike && !p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_schedule_slot(p, s, rows);
+        dlpi_schedule_slot(p, s, rows, alike);
         f->published++;
-        rc = dlpi_schedule_step(p, rows);
+        f->position += rows;
+        f->in_epoch++;
+        if (alike) return f->alike--, 1;
+        rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
-        if (rows != 0) return 1;
+        if (rows != 0) return f->alike = dlpi_schedule_alike(p), 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_schedule_epoch(f, f->epoch + 1);
@@ -11876,6 +11898,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->skips = skipped > 0;
     f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
@@ -11913,19 +11936,18 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
 /* Schedule all that may be, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t before = f->published;
+    uint64_t before = f->published, delivered, room, under_way;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
     p->source->ahead(p);
-    if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
-        return 0; /* V1 <- V1 */
+    delivered = dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
+    room = p->prefetch - (before - delivered);
+    if (burst > room) return 0;
     if (!p->sharing->may_schedule(p)) return 0;
-    while (!f->ended) {
-        uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
-        uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->reach) break;
-        if (dlpi_schedule_one(p) <= 0) break;
-    }
+    under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
+        if (dlpi_schedule_one(p) <= 0 || f->ended) break;
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */
@@ -12115,8 +12137,7 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         return false; /* R1 <- R1 */
     w->tail_seen = tail;
     for (uint64_t b = w->low; b != tail; b++) {
-        uint64_t header, owner;
-        dlpi_stage_words *words;
+        uint64_t header, owner, *mine;
         if (!dlpi_batch_mine(w, b)) continue;
         t->slot = w->next_slot;
         header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
@@ -12124,11 +12145,14 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
             !dlpi_find_slot(p, b, &t->slot, &header))
             continue;
         w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
-        words = dlpi_stage_words_at(p, t->slot, w->st);
-        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
+        mine = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, w->st));
+        owner = dlpi_claim_look(mine); /* O1 <- O1 */
         if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
-        *t = (dlpi_unit){b, t->slot, 0, 0, 1, false};
-        if (!dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) continue;
+        if (!dlpi_claim_take(mine, owner, dlpi_gen_word(b, (uint64_t)w->global + 1u))) continue;
+        t->b = b;
+        t->unit = t->row = 0;
+        t->end = 1;
+        t->untouched = !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
         w->low = b + 1;
         return true;
     }
@@ -12869,7 +12893,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
 }
 
 /* The worker's item is to be one of this slot. */
-static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint8_t *cell = dlpi_item_cell(p, s);
@@ -12996,14 +13020,18 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* Begin a run of rows. */
-static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    dlpi_item_slot(w, t->slot);
-    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
+DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_item_slot(w, s);
     w->generation = dlpi_slot_generation(slot);
     w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
+}
+
+/* Apart, and of a stage that may have fields in cells of their own. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_item_begin(w, t->slot);
+    if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
 /* Indices of rows [row, end), by the first stage's worker. */
@@ -13144,6 +13172,35 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
+#define DLPI_SINGLES_AHEAD 4u
+
+/* Begin to fetch the lines that the row in slot s of a batch of one row is about to be written to.
+   Its cell has the slot's number. */
+DLPI_INLINE void dlpi_single_lines(const dlp_pipe *p, uint32_t s) {
+    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    dlpi_prefetch_write(dlpi_slot_index(p, s));
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset, d->row_bytes);
+    }
+}
+
+/* The same as dlpi_unit_ahead for a batch of one row, and for one that comes some batches later, if
+   no other worker can take that one. */
+static inline void dlpi_single_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint32_t s = t->slot + DLPI_SINGLES_AHEAD;
+    if (!dlpi_cells_own(p) || p->has_item_cells || p->items.cell_bytes > DLPI_AHEAD_BYTES) {
+        dlpi_unit_ahead(w, t);
+        return;
+    }
+    dlpi_single_lines(p, t->slot);
+    if (w->st->n_workers > 1 || t->b + DLPI_SINGLES_AHEAD >= w->tail_seen) return;
+    if (s >= p->n_slots) s -= p->n_slots;
+    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
+    dlpi_single_lines(p, s);
+}
+
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
    is complete with it: no other worker can have done the row, or can close the batch. */
@@ -13151,10 +13208,10 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
-    if (w->started) dlpi_unit_ahead(w, t);
+    if (w->started) dlpi_single_ahead(w, t);
     dlpi_unit_indices(w, t);
     dlpi_unpoison(w->p, t->slot);
-    dlpi_item_at(w, t);
+    dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
         what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
@@ -14719,12 +14776,12 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
+/* Set how many credits to gather before they are fed. The tail is read by every worker, so each
    publication costs a trip of its line between cores; a consumer that takes batches faster than
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
-static inline uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+static void dlpi_burst_set(dlp_pipe *p) {
+    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
@@ -14759,6 +14816,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    dlpi_burst_set(p);
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -14833,7 +14891,7 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 }
 
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
-static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     if (b == p->base) {
@@ -14853,9 +14911,15 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 }
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
+DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
+}
+
+/* Drop batch b, in slot s, which is not delivered. */
+static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+    dlpi_taken(p, b, flags);
+    dlpi_slot_release(p, s);
 }
 
 /* Batch, or view, v is the consumer's: the books. */
@@ -14894,7 +14958,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     }
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, p->pace.burst);
     *out = batch;
 }
 
@@ -15104,8 +15168,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
     dlp_error e;
-    dlpi_taken(p, b, 0);
-    dlpi_slot_release(p, s);
+    dlpi_drop(p, b, s, 0);
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
@@ -15126,8 +15189,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
-            dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_release(p, *s);
+            dlpi_drop(p, *b, *s, slot->flags);
             continue;
         }
         if (dlpi_slot_failed(p, *s)) {
@@ -23783,6 +23845,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
+    .by_number = true,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
@@ -27974,7 +28037,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.call_clock_every = 1;
+    p->pace.call_clock_every = p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
@@ -28109,7 +28172,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, p->pace.burst);
 }
 
 /* ---------------------------------------------------------------------------------------------

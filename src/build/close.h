@@ -79,5 +79,5 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, p->pace.burst);
 }

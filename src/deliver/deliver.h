@@ -36,7 +36,7 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 }
 
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
-static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     if (b == p->base) {
@@ -56,9 +56,15 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 }
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
+DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
+}
+
+/* Drop batch b, in slot s, which is not delivered. */
+static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+    dlpi_taken(p, b, flags);
+    dlpi_slot_release(p, s);
 }
 
 /* Batch, or view, v is the consumer's: the books. */
@@ -97,7 +103,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     }
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, p->pace.burst);
     *out = batch;
 }
 
@@ -307,8 +313,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
     dlp_error e;
-    dlpi_taken(p, b, 0);
-    dlpi_slot_release(p, s);
+    dlpi_drop(p, b, s, 0);
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
@@ -329,8 +334,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
-            dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_release(p, *s);
+            dlpi_drop(p, *b, *s, slot->flags);
             continue;
         }
         if (dlpi_slot_failed(p, *s)) {

@@ -72,6 +72,7 @@ typedef struct dlpi_source_ops {
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:
                                                             the position says all */
+    bool by_number;   /* true: of a full batch there is nothing to ask, to fill or to step */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */

@@ -136,7 +136,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
 }
 
 /* The worker's item is to be one of this slot. */
-static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint8_t *cell = dlpi_item_cell(p, s);
@@ -263,14 +263,18 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* Begin a run of rows. */
-static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    dlpi_item_slot(w, t->slot);
-    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
+DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_item_slot(w, s);
     w->generation = dlpi_slot_generation(slot);
     w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
+}
+
+/* Apart, and of a stage that may have fields in cells of their own. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_item_begin(w, t->slot);
+    if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
 /* Indices of rows [row, end), by the first stage's worker. */
@@ -411,6 +415,35 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
+#define DLPI_SINGLES_AHEAD 4u
+
+/* Begin to fetch the lines that the row in slot s of a batch of one row is about to be written to.
+   Its cell has the slot's number. */
+DLPI_INLINE void dlpi_single_lines(const dlp_pipe *p, uint32_t s) {
+    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    dlpi_prefetch_write(dlpi_slot_index(p, s));
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset, d->row_bytes);
+    }
+}
+
+/* The same as dlpi_unit_ahead for a batch of one row, and for one that comes some batches later, if
+   no other worker can take that one. */
+static inline void dlpi_single_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint32_t s = t->slot + DLPI_SINGLES_AHEAD;
+    if (!dlpi_cells_own(p) || p->has_item_cells || p->items.cell_bytes > DLPI_AHEAD_BYTES) {
+        dlpi_unit_ahead(w, t);
+        return;
+    }
+    dlpi_single_lines(p, t->slot);
+    if (w->st->n_workers > 1 || t->b + DLPI_SINGLES_AHEAD >= w->tail_seen) return;
+    if (s >= p->n_slots) s -= p->n_slots;
+    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
+    dlpi_single_lines(p, s);
+}
+
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
    is complete with it: no other worker can have done the row, or can close the batch. */
@@ -418,10 +451,10 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
-    if (w->started) dlpi_unit_ahead(w, t);
+    if (w->started) dlpi_single_ahead(w, t);
     dlpi_unit_indices(w, t);
     dlpi_unpoison(w->p, t->slot);
-    dlpi_item_at(w, t);
+    dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
         what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);

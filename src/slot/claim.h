@@ -168,8 +168,7 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         return false; /* R1 <- R1 */
     w->tail_seen = tail;
     for (uint64_t b = w->low; b != tail; b++) {
-        uint64_t header, owner;
-        dlpi_stage_words *words;
+        uint64_t header, owner, *mine;
         if (!dlpi_batch_mine(w, b)) continue;
         t->slot = w->next_slot;
         header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
@@ -177,11 +176,14 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
             !dlpi_find_slot(p, b, &t->slot, &header))
             continue;
         w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
-        words = dlpi_stage_words_at(p, t->slot, w->st);
-        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
+        mine = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, w->st));
+        owner = dlpi_claim_look(mine); /* O1 <- O1 */
         if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
-        *t = (dlpi_unit){b, t->slot, 0, 0, 1, false};
-        if (!dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) continue;
+        if (!dlpi_claim_take(mine, owner, dlpi_gen_word(b, (uint64_t)w->global + 1u))) continue;
+        t->b = b;
+        t->unit = t->row = 0;
+        t->end = 1;
+        t->untouched = !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
         w->low = b + 1;
         return true;
     }

@@ -109,6 +109,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
+    .by_number = true,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
