@@ -5935,6 +5935,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
+   dlpi_claim_alone      O1     release  the only reader             O1 of recovery
    dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
    dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
@@ -5952,6 +5953,8 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    of b was claimed and done, and owner words only grow, so if the record went on since, the swap
    fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
    and a number that none of their claims and none of their earlier frees had.
+   The only reader of a link needs no swap: the word of a free unit is written by readers alone, and
+   by those who free what a reader had.
    Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
    Empty: each owner word has b's generation; the cursor says so early, and may say too little.
    Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
@@ -6013,6 +6016,12 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
 /* Swap the owner's word from seen to word. False if it was no longer seen. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
+}
+
+/* The same by the only reader of the link, after a look that found the unit free: nobody else may
+   write the word before this claim is over. */
+DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
 /* The owner says what is with the record now. */
@@ -9067,8 +9076,9 @@ typedef struct dlpi_stay_ops {
                                                                  for batch b, or DLPI_NO_SLOT */
 } dlpi_stay_ops;
 
-typedef struct dlpi_sink_ops {              /* by the consumer */
-    const char *words;                      /* of the plan, for its buffers */
+typedef struct dlpi_sink_ops { /* by the consumer */
+    const char *words;         /* of the plan, for its buffers */
+    bool in_slots; /* true: results stay in their slots, where `data` has nothing to point at */
     uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
@@ -9899,6 +9909,7 @@ static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sink_ops dlpi_slot_sink = {
+    .in_slots = true,
     .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
@@ -11382,9 +11393,11 @@ static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
 }
 
 /* Rows that a batch whose items are done has for those after. */
-static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
-    uint32_t n = dlpi_rows_before_end(p, s);
-    return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
+static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
+    uint32_t count = dlpi_slot_at(p, s)->count, n;
+    if (DLPI_LIKELY(!p->open_end)) return count;
+    n = dlpi_rows_before_end(p, s);
+    return p->last == DLP_LAST_DROP && n < count ? 0 : n;
 }
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
@@ -11402,10 +11415,15 @@ static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
-/* Has the batch in slot s, whose items are done, failed? */
-static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
-    if (DLPI_LIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+/* Apart from the question, which each batch asks. */
+DLPI_COLD static bool dlpi_slot_failed_in(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
+}
+
+/* Has the batch in slot s, whose items are done, failed? */
+static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
+    return DLPI_UNLIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) != 0) && /* F1 <- F1 */
+           dlpi_slot_failed_in(p, s);
 }
 
 /* Its error. Of several rows the first to fail has written the record: if that one lay after the
@@ -11944,6 +11962,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     room = p->prefetch - (before - delivered);
     if (burst > room) return 0;
     if (!p->sharing->may_schedule(p)) return 0;
+    dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
     for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
@@ -12137,7 +12156,7 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         return false; /* R1 <- R1 */
     w->tail_seen = tail;
     for (uint64_t b = w->low; b != tail; b++) {
-        uint64_t header, owner, *mine;
+        uint64_t header, owner, *mine, word = dlpi_gen_word(b, (uint64_t)w->global + 1u);
         if (!dlpi_batch_mine(w, b)) continue;
         t->slot = w->next_slot;
         header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
@@ -12148,7 +12167,10 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         mine = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, w->st));
         owner = dlpi_claim_look(mine); /* O1 <- O1 */
         if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
-        if (!dlpi_claim_take(mine, owner, dlpi_gen_word(b, (uint64_t)w->global + 1u))) continue;
+        if (w->st->n_workers == 1)
+            dlpi_claim_alone(mine, word);
+        else if (!dlpi_claim_take(mine, owner, word))
+            continue;
         t->b = b;
         t->unit = t->row = 0;
         t->end = 1;
@@ -13631,10 +13653,12 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer. */
-static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
-                                      dlp_tensor *fields, uint8_t *valid) {
+/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer.
+   Returns the bytes of its fields. */
+static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                          dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t bytes = 0;
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
     b->position = slot->position;
@@ -13644,7 +13668,7 @@ static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *
     if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
     b->valid_count = b->count;
     b->valid = p->ones;
-    if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&slot->dirty) != 0)) { /* ordered by ready */
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;
@@ -13662,11 +13686,13 @@ static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *
             fields[f].bytes = b->count * d->row_bytes;
             fields[f].shape[0] = b->count;
         }
+        bytes += fields[f].bytes;
     }
+    return bytes;
 }
 
-static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
-    dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
+static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    return dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
 /* The parts of a view that stay the same for slot s. */
@@ -14563,7 +14589,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
+        const dlpi_source_state *own = p->source->by_number ? NULL : dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
@@ -14945,17 +14971,19 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    uint64_t bytes = 0;
+    dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
+    uint64_t bytes;
     uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
-    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
+    if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
+        const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
         __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
-    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
-    batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; f < p->batches.n; f++) {
-        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        p->sink->data(p, s, f, 0, t);
-        bytes += t->bytes;
+        for (uint32_t f = 0; dlpi_cells_own(p) && f < p->batches.n; f++)
+            __builtin_prefetch(cell + p->batches.at[f].offset);
     }
+    bytes = dlpi_batch_view(p, s, batch, fields);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; !p->sink->in_slots && f < p->batches.n; f++)
+        p->sink->data(p, s, f, 0, &fields[f]);
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);

@@ -90,17 +90,19 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    uint64_t bytes = 0;
+    dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
+    uint64_t bytes;
     uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
-    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
+    if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
+        const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
         __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
-    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
-    batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; f < p->batches.n; f++) {
-        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        p->sink->data(p, s, f, 0, t);
-        bytes += t->bytes;
+        for (uint32_t f = 0; dlpi_cells_own(p) && f < p->batches.n; f++)
+            __builtin_prefetch(cell + p->batches.at[f].offset);
     }
+    bytes = dlpi_batch_view(p, s, batch, fields);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; !p->sink->in_slots && f < p->batches.n; f++)
+        p->sink->data(p, s, f, 0, &fields[f]);
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);

@@ -168,7 +168,7 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         return false; /* R1 <- R1 */
     w->tail_seen = tail;
     for (uint64_t b = w->low; b != tail; b++) {
-        uint64_t header, owner, *mine;
+        uint64_t header, owner, *mine, word = dlpi_gen_word(b, (uint64_t)w->global + 1u);
         if (!dlpi_batch_mine(w, b)) continue;
         t->slot = w->next_slot;
         header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
@@ -179,7 +179,10 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         mine = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, w->st));
         owner = dlpi_claim_look(mine); /* O1 <- O1 */
         if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
-        if (!dlpi_claim_take(mine, owner, dlpi_gen_word(b, (uint64_t)w->global + 1u))) continue;
+        if (w->st->n_workers == 1)
+            dlpi_claim_alone(mine, word);
+        else if (!dlpi_claim_take(mine, owner, word))
+            continue;
         t->b = b;
         t->unit = t->row = 0;
         t->end = 1;

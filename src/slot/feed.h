@@ -344,6 +344,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     room = p->prefetch - (before - delivered);
     if (burst > room) return 0;
     if (!p->sharing->may_schedule(p)) return 0;
+    dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
     for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
