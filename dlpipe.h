@@ -6105,8 +6105,9 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
                                                                         it skips are passed on, too
    dlpi_gather_take_back D1     and      who sends rows back            D1
    dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
-   dlpi_gather_single    D1, Y1 release, seq_cst  the one claimant of a   D1, Y1 of the reader
-                                                  batch of one row
+   dlpi_gather_single    D1     release  the claimant of a batch of one D1 of recovery
+                                         row; Y1 around it, as look
+                                         and close
    dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
    dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
                                          back to
@@ -6202,11 +6203,13 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
-/* The one row of a batch is complete, and with it the batch: by the one that has claimed it, which
-   alone writes here until the batch is out. Bits first, as recovery expects. */
-DLPI_INLINE void dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
-    DLPI_STORE_REL(done, b << 32 | 1u);                              /* D1 -> D1 */
-    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+/* The one row of batch b is complete, by the one that has claimed it, which alone writes the word of
+   its bits until the batch is out. Let the batch out, unless recovery, which found the bit, has done
+   so: then the record may have gone on, and ready is no longer what it was before the bit. */
+DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
+    uint64_t seen = DLPI_LOAD_ACQ(ready);     /* Y1 <- Y1 */
+    DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
+    return dlpi_gather_close(ready, seen, b); /* Y1 -> Y1 */
 }
 /* By the one that has all of the batch; the same without rows; and where nothing goes back. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
@@ -9315,7 +9318,7 @@ typedef struct dlpi_worker {
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
     bool has_special;      /* see dlpi_row_special */
-    bool singles;          /* see dlpi_worker_singles */
+    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
@@ -12105,15 +12108,36 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
+#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+
+static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
+}
+
+/* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
+static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
+    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
+    dlpi_prefetch_write(dlpi_slot_index(p, s));
+    for (uint32_t f = 0; f < p->items.n; f++)
+        dlpi_lines_ahead(cell + p->items.at[f].offset, p->items.at[f].row_bytes);
+}
+
 /* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
    writes to the batch's line next, to claim it: so the line comes for that at once, and where a
    batch is done before the next line is here, those after it come, too. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
-    if (w->st->work == 0)
-        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? DLPI_AHEAD : 1);
+    if (w->st->work != 0 || !w->started) return tail;
+    for (uint64_t b = w->low; b < tail && b < end; b++) {
+        if (w->alone)
+            dlpi_single_ahead(p, (uint32_t)(b % p->n_slots));
+        else
+            dlpi_slot_fetch(p, b);
+    }
     return tail;
 }
 
@@ -12156,7 +12180,8 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         return false; /* R1 <- R1 */
     w->tail_seen = tail;
     for (uint64_t b = w->low; b != tail; b++) {
-        uint64_t header, owner, *mine, word = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+        uint64_t header, owner, mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+        dlpi_stage_words *words;
         if (!dlpi_batch_mine(w, b)) continue;
         t->slot = w->next_slot;
         header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
@@ -12164,18 +12189,23 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
             !dlpi_find_slot(p, b, &t->slot, &header))
             continue;
         w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
-        mine = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, w->st));
-        owner = dlpi_claim_look(mine); /* O1 <- O1 */
+        words = dlpi_stage_words_at(p, t->slot, w->st);
+        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
         if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
         if (w->st->n_workers == 1)
-            dlpi_claim_alone(mine, word);
-        else if (!dlpi_claim_take(mine, owner, word))
+            dlpi_claim_alone(dlpi_owners(p, words), mine);
+        else if (!dlpi_claim_take(dlpi_owners(p, words), owner, mine))
             continue;
+        dlpi_claim_advance(&words->next, b, 1); /* for the looks of dlpi_find_oldest */
         t->b = b;
         t->unit = t->row = 0;
         t->end = 1;
         t->untouched = !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
         w->low = b + 1;
+        if (w->alone && b + DLPI_AHEAD < tail) {
+            uint32_t later = t->slot + DLPI_AHEAD;
+            dlpi_single_ahead(p, later < p->n_slots ? later : later - p->n_slots);
+        }
         return true;
     }
     w->low = tail;
@@ -12299,8 +12329,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
 /* The same of a unit that is a whole batch of one row, in the only item stage. */
 static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
     dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
-    dlpi_gather_single(dlpi_done(words), &words->ready, t->b); /* D1, Y1 */
-    dlpi_ready_wake(w->p, 0, t);
+    if (dlpi_gather_single(dlpi_done(words), &words->ready, t->b)) /* D1, Y1 */
+        dlpi_ready_wake(w->p, 0, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -13109,12 +13139,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_AHEAD_BYTES 1024u      /* of a unit, whose lines are fetched before it is run */
 #define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
-
-static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
-}
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -13194,35 +13219,6 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
-#define DLPI_SINGLES_AHEAD 4u
-
-/* Begin to fetch the lines that the row in slot s of a batch of one row is about to be written to.
-   Its cell has the slot's number. */
-DLPI_INLINE void dlpi_single_lines(const dlp_pipe *p, uint32_t s) {
-    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
-    dlpi_prefetch_write(dlpi_slot_index(p, s));
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlpi_field *d = &p->items.at[f];
-        dlpi_lines_ahead(cell + d->offset, d->row_bytes);
-    }
-}
-
-/* The same as dlpi_unit_ahead for a batch of one row, and for one that comes some batches later, if
-   no other worker can take that one. */
-static inline void dlpi_single_ahead(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    uint32_t s = t->slot + DLPI_SINGLES_AHEAD;
-    if (!dlpi_cells_own(p) || p->has_item_cells || p->items.cell_bytes > DLPI_AHEAD_BYTES) {
-        dlpi_unit_ahead(w, t);
-        return;
-    }
-    dlpi_single_lines(p, t->slot);
-    if (w->st->n_workers > 1 || t->b + DLPI_SINGLES_AHEAD >= w->tail_seen) return;
-    if (s >= p->n_slots) s -= p->n_slots;
-    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
-    dlpi_single_lines(p, s);
-}
-
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
    is complete with it: no other worker can have done the row, or can close the batch. */
@@ -13230,7 +13226,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
-    if (w->started) dlpi_single_ahead(w, t);
+    if (w->started && !w->alone) dlpi_unit_ahead(w, t);
     dlpi_unit_indices(w, t);
     dlpi_unpoison(w->p, t->slot);
     dlpi_item_begin(w, t->slot);
@@ -13439,6 +13435,14 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
     return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
            w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
            w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
+}
+
+/* True if it is the only worker and a thread of its own, and the row of a slot's batch lies in the
+   cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
+static bool dlpi_worker_alone(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
+           !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
@@ -23828,17 +23832,14 @@ static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t s
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+/* Apart from those of one row, of which a block is there. */
+__attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_near *k = dlpi_near_of(w);
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
-    if (n == 1 && k->epoch == slot->epoch && at - k->first < k->n) {
-        index[0] = k->index[at - k->first]; /* of a block that is there */
-        return;
-    }
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
@@ -23854,6 +23855,16 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
         at += take;
         n -= take;
     }
+}
+
+static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    const dlpi_near *k = dlpi_near_of(w);
+    const uint64_t at = slot->position + t->row - k->first;
+    if (t->end - t->row == 1 && k->epoch == slot->epoch && at < k->n)
+        dlpi_slot_index(w->p, t->slot)[t->row] = k->index[at];
+    else
+        dlpi_keyed_rows(w, t);
 }
 
 static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
@@ -27960,6 +27971,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->given = w->item;
     w->has_special = dlpi_row_has_special(w);
     w->singles = dlpi_worker_singles(w);
+    w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 
@@ -28200,7 +28212,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
-    dlpi_schedule_inline(p, p->pace.burst);
+    /* There are slots for all credits beside those that are lent, and delivery has used them. */
+    if (p->lends || !p->source->by_number) dlpi_schedule_inline(p, p->pace.burst);
 }
 
 /* ---------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->given = w->item;
     w->has_special = dlpi_row_has_special(w);
     w->singles = dlpi_worker_singles(w);
+    w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 

@@ -101,7 +101,7 @@ typedef struct dlpi_worker {
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
     bool has_special;      /* see dlpi_row_special */
-    bool singles;          /* see dlpi_worker_singles */
+    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */

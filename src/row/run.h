@@ -330,12 +330,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_AHEAD_BYTES 1024u      /* of a unit, whose lines are fetched before it is run */
 #define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
-
-static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
-}
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -415,35 +410,6 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
-#define DLPI_SINGLES_AHEAD 4u
-
-/* Begin to fetch the lines that the row in slot s of a batch of one row is about to be written to.
-   Its cell has the slot's number. */
-DLPI_INLINE void dlpi_single_lines(const dlp_pipe *p, uint32_t s) {
-    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
-    dlpi_prefetch_write(dlpi_slot_index(p, s));
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlpi_field *d = &p->items.at[f];
-        dlpi_lines_ahead(cell + d->offset, d->row_bytes);
-    }
-}
-
-/* The same as dlpi_unit_ahead for a batch of one row, and for one that comes some batches later, if
-   no other worker can take that one. */
-static inline void dlpi_single_ahead(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    uint32_t s = t->slot + DLPI_SINGLES_AHEAD;
-    if (!dlpi_cells_own(p) || p->has_item_cells || p->items.cell_bytes > DLPI_AHEAD_BYTES) {
-        dlpi_unit_ahead(w, t);
-        return;
-    }
-    dlpi_single_lines(p, t->slot);
-    if (w->st->n_workers > 1 || t->b + DLPI_SINGLES_AHEAD >= w->tail_seen) return;
-    if (s >= p->n_slots) s -= p->n_slots;
-    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
-    dlpi_single_lines(p, s);
-}
-
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
    is complete with it: no other worker can have done the row, or can close the batch. */
@@ -451,7 +417,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
-    if (w->started) dlpi_single_ahead(w, t);
+    if (w->started && !w->alone) dlpi_unit_ahead(w, t);
     dlpi_unit_indices(w, t);
     dlpi_unpoison(w->p, t->slot);
     dlpi_item_begin(w, t->slot);

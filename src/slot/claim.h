@@ -117,15 +117,36 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
+#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+
+static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
+}
+
+/* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
+static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
+    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
+    dlpi_prefetch_write(dlpi_slot_index(p, s));
+    for (uint32_t f = 0; f < p->items.n; f++)
+        dlpi_lines_ahead(cell + p->items.at[f].offset, p->items.at[f].row_bytes);
+}
+
 /* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
    writes to the batch's line next, to claim it: so the line comes for that at once, and where a
    batch is done before the next line is here, those after it come, too. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
-    if (w->st->work == 0)
-        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? DLPI_AHEAD : 1);
+    if (w->st->work != 0 || !w->started) return tail;
+    for (uint64_t b = w->low; b < tail && b < end; b++) {
+        if (w->alone)
+            dlpi_single_ahead(p, (uint32_t)(b % p->n_slots));
+        else
+            dlpi_slot_fetch(p, b);
+    }
     return tail;
 }
 
@@ -168,7 +189,8 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
         return false; /* R1 <- R1 */
     w->tail_seen = tail;
     for (uint64_t b = w->low; b != tail; b++) {
-        uint64_t header, owner, *mine, word = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+        uint64_t header, owner, mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+        dlpi_stage_words *words;
         if (!dlpi_batch_mine(w, b)) continue;
         t->slot = w->next_slot;
         header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
@@ -176,18 +198,23 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
             !dlpi_find_slot(p, b, &t->slot, &header))
             continue;
         w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
-        mine = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, w->st));
-        owner = dlpi_claim_look(mine); /* O1 <- O1 */
+        words = dlpi_stage_words_at(p, t->slot, w->st);
+        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
         if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
         if (w->st->n_workers == 1)
-            dlpi_claim_alone(mine, word);
-        else if (!dlpi_claim_take(mine, owner, word))
+            dlpi_claim_alone(dlpi_owners(p, words), mine);
+        else if (!dlpi_claim_take(dlpi_owners(p, words), owner, mine))
             continue;
+        dlpi_claim_advance(&words->next, b, 1); /* for the looks of dlpi_find_oldest */
         t->b = b;
         t->unit = t->row = 0;
         t->end = 1;
         t->untouched = !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
         w->low = b + 1;
+        if (w->alone && b + DLPI_AHEAD < tail) {
+            uint32_t later = t->slot + DLPI_AHEAD;
+            dlpi_single_ahead(p, later < p->n_slots ? later : later - p->n_slots);
+        }
         return true;
     }
     w->low = tail;
@@ -311,8 +338,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
 /* The same of a unit that is a whole batch of one row, in the only item stage. */
 static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
     dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
-    dlpi_gather_single(dlpi_done(words), &words->ready, t->b); /* D1, Y1 */
-    dlpi_ready_wake(w->p, 0, t);
+    if (dlpi_gather_single(dlpi_done(words), &words->ready, t->b)) /* D1, Y1 */
+        dlpi_ready_wake(w->p, 0, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */

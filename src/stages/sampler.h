@@ -64,17 +64,14 @@ static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t s
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+/* Apart from those of one row, of which a block is there. */
+__attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_near *k = dlpi_near_of(w);
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
-    if (n == 1 && k->epoch == slot->epoch && at - k->first < k->n) {
-        index[0] = k->index[at - k->first]; /* of a block that is there */
-        return;
-    }
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
@@ -90,6 +87,16 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
         at += take;
         n -= take;
     }
+}
+
+static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    const dlpi_near *k = dlpi_near_of(w);
+    const uint64_t at = slot->position + t->row - k->first;
+    if (t->end - t->row == 1 && k->epoch == slot->epoch && at < k->n)
+        dlpi_slot_index(w->p, t->slot)[t->row] = k->index[at];
+    else
+        dlpi_keyed_rows(w, t);
 }
 
 static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
