@@ -5960,6 +5960,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
+   dlpi_claim_alone      O1     release  the only reader             O1 of recovery
    dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
    dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
@@ -5977,6 +5978,8 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    of b was claimed and done, and owner words only grow, so if the record went on since, the swap
    fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
    and a number that none of their claims and none of their earlier frees had.
+   The only reader of a link needs no swap: the word of a free unit is written by readers alone, and
+   by those who free what a reader had.
    Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
    Empty: each owner word has b's generation; the cursor says so early, and may say too little.
    Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
@@ -6038,6 +6041,12 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
 /* Swap the owner's word from seen to word. False if it was no longer seen. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
+}
+
+/* The same by the only reader of the link, after a look that found the unit free: nobody else may
+   write the word before this claim is over. */
+DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
 /* The owner says what is with the record now. */
@@ -6121,6 +6130,9 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
                                                                         it skips are passed on, too
    dlpi_gather_take_back D1     and      who sends rows back            D1
    dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
+   dlpi_gather_single    D1     release  the claimant of a batch of one D1 of recovery
+                                         row; Y1 around it, as look
+                                         and close
    dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
    dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
                                          back to
@@ -6215,6 +6227,14 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 /* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+}
+/* The one row of batch b is complete, by the one that has claimed it, which alone writes the word of
+   its bits until the batch is out. Let the batch out, unless recovery, which found the bit, has done
+   so: then the record may have gone on, and ready is no longer what it was before the bit. */
+DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
+    uint64_t seen = DLPI_LOAD_ACQ(ready);     /* Y1 <- Y1 */
+    DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
+    return dlpi_gather_close(ready, seen, b); /* Y1 -> Y1 */
 }
 /* By the one that has all of the batch; the same without rows; and where nothing goes back. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
@@ -7044,6 +7064,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* The rows [*first, *first + what is returned) of n that are those of a rank. */
 static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
+    *first = 0;
+    if (world == 1) return (uint32_t)n; /* without its divisions */
     *first = rank * n / world;
     return (uint32_t)((rank + 1) * n / world - *first);
 }
@@ -8997,6 +9019,7 @@ typedef struct dlpi_source_ops {
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:
                                                             the position says all */
+    bool by_number;   /* true: of a full batch there is nothing to ask, to fill or to step */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -9081,8 +9104,9 @@ typedef struct dlpi_stay_ops {
                                                                  for batch b, or DLPI_NO_SLOT */
 } dlpi_stay_ops;
 
-typedef struct dlpi_sink_ops {              /* by the consumer */
-    const char *words;                      /* of the plan, for its buffers */
+typedef struct dlpi_sink_ops { /* by the consumer */
+    const char *words;         /* of the plan, for its buffers */
+    bool in_slots; /* true: results stay in their slots, where `data` has nothing to point at */
     uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
@@ -9318,13 +9342,15 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special */
+    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
     uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint32_t next_slot;    /* where the batch after the one found last lies, if they go in turn */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
     void *source;          /* what the source keeps for it, or NULL */
@@ -9410,6 +9436,7 @@ _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
+    uint64_t alike; /* so many batches from here on: see dlpi_schedule_alike */
     uint32_t slot_turn;
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
@@ -9417,6 +9444,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
+    bool skips; /* some bit is set */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
@@ -9494,6 +9522,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
+    uint32_t burst;       /* credits to gather before they are fed: see dlpi_burst_set */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */
@@ -9908,6 +9937,7 @@ static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sink_ops dlpi_slot_sink = {
+    .in_slots = true,
     .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
@@ -11392,9 +11422,11 @@ static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
 }
 
 /* Rows that a batch whose items are done has for those after. */
-static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
-    uint32_t n = dlpi_rows_before_end(p, s);
-    return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
+static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
+    uint32_t count = dlpi_slot_at(p, s)->count, n;
+    if (DLPI_LIKELY(!p->open_end)) return count;
+    n = dlpi_rows_before_end(p, s);
+    return p->last == DLP_LAST_DROP && n < count ? 0 : n;
 }
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
@@ -11412,10 +11444,15 @@ static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
-/* Has the batch in slot s, whose items are done, failed? */
-static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
-    if (DLPI_LIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+/* Apart from the question, which each batch asks. */
+DLPI_COLD static bool dlpi_slot_failed_in(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
+}
+
+/* Has the batch in slot s, whose items are done, failed? */
+static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
+    return DLPI_UNLIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) != 0) && /* F1 <- F1 */
+           dlpi_slot_failed_in(p, s);
 }
 
 /* Its error. Of several rows the first to fail has written the record: if that one lay after the
@@ -11685,6 +11722,8 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
+    f->alike = 0;
+    f->skips = false;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
@@ -11781,13 +11820,13 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->dirty = 0;
 }
 
-/* Set up slot s for the scheduler's present batch and make it visible. */
-static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+/* Set up slot s for the scheduler's present batch and make it visible. alike: its words are all. */
+static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t b = f->published;
     dlpi_schedule_words(p, s, c);
-    p->source->fill(p, s);
+    if (!alike) p->source->fill(p, s);
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
@@ -11820,9 +11859,9 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
 }
 
 /* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
-static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
+static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
+    if (!f->skips || f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -11857,26 +11896,42 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
+/* How many batches from the present one on are full, are wanted and do not end their epoch, if all
+   that is to be known of them follows from their numbers. The batch before is of their epoch. */
+static uint64_t dlpi_schedule_alike(const dlp_pipe *p) {
+    const dlpi_scheduler *f = &p->schedule;
+    if (!p->source->by_number || p->open_end != 0 || f->skips) return 0;
+    return p->batches_per_epoch - f->in_epoch - 1;
+}
+
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static int dlpi_schedule_one(dlp_pipe *p) {
+static inline int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint64_t rows = p->global_batch;
+    bool alike;
     uint32_t s;
     int rc;
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
-    if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
-    if (dlpi_epoch_held(p, f->epoch)) return 0;
-    if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    alike = f->alike > 0;
+    if (!alike) {
+        if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+        if (dlpi_epoch_held(p, f->epoch)) return 0;
+        if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    }
     if (rows != 0) {
-        if (!p->source->ready(p, rows)) return 0;
+        if (!alike && !p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_schedule_slot(p, s, rows);
+        dlpi_schedule_slot(p, s, rows, alike);
         f->published++;
-        rc = dlpi_schedule_step(p, rows);
+        f->position += rows;
+        f->in_epoch++;
+        if (alike) return f->alike--, 1;
+        rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
-        if (rows != 0) return 1;
+        if (rows != 0) return f->alike = dlpi_schedule_alike(p), 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_schedule_epoch(f, f->epoch + 1);
@@ -11890,6 +11945,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->skips = skipped > 0;
     f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
@@ -11927,19 +11983,19 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
 /* Schedule all that may be, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t before = f->published;
+    uint64_t before = f->published, delivered, room, under_way;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
     p->source->ahead(p);
-    if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
-        return 0; /* V1 <- V1 */
+    delivered = dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
+    room = p->prefetch - (before - delivered);
+    if (burst > room) return 0;
     if (!p->sharing->may_schedule(p)) return 0;
-    while (!f->ended) {
-        uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
-        uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->reach) break;
-        if (dlpi_schedule_one(p) <= 0) break;
-    }
+    dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
+    under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
+        if (dlpi_schedule_one(p) <= 0 || f->ended) break;
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */
@@ -12078,15 +12134,36 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
+#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+
+static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
+}
+
+/* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
+static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
+    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
+    dlpi_prefetch_write(dlpi_slot_index(p, s));
+    for (uint32_t f = 0; f < p->items.n; f++)
+        dlpi_lines_ahead(cell + p->items.at[f].offset, p->items.at[f].row_bytes);
+}
+
 /* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
    writes to the batch's line next, to claim it: so the line comes for that at once, and where a
    batch is done before the next line is here, those after it come, too. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
-    if (w->st->work == 0)
-        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? DLPI_AHEAD : 1);
+    if (w->st->work != 0 || !w->started) return tail;
+    for (uint64_t b = w->low; b < tail && b < end; b++) {
+        if (w->alone)
+            dlpi_single_ahead(p, (uint32_t)(b % p->n_slots));
+        else
+            dlpi_slot_fetch(p, b);
+    }
     return tail;
 }
 
@@ -12095,7 +12172,7 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
-    bool hints = rescan == w->rescan_seen, all;
+    bool hints = rescan == w->rescan_seen, all, found;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
@@ -12109,16 +12186,60 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
         w->tail_seen = tail;
         if (w->claim_end != 0 && b >= w->claim_end) return false;
         all = true;
-        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
+        found = dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all);
         if (all && b == w->low) w->low = b + 1;
+        if (found) return true;
     }
     w->tail_seen = tail;
     w->rescan_seen = rescan; /* only after a whole look without hints */
     return false;
 }
 
+/* The short look of a worker whose batches have one row each (dlpi_worker_singles): the oldest one
+   that nobody has claimed. It passes a batch if somebody has claimed it, also in this very moment.
+   Whoever gives a claim up counts R1 after that, and then the look without hints goes back. Returns
+   false if dlpi_find_oldest has to look. */
+static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = w->low != w->tail_seen ? w->tail_seen : dlpi_tail_moved(w); /* T1 <- T1 */
+    if (dlpi_claim_rescans(&w->waiters->rescan) != w->rescan_seen || tail - w->low > p->ring)
+        return false; /* R1 <- R1 */
+    w->tail_seen = tail;
+    for (uint64_t b = w->low; b != tail; b++) {
+        uint64_t header, owner, mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+        dlpi_stage_words *words;
+        if (!dlpi_batch_mine(w, b)) continue;
+        t->slot = w->next_slot;
+        header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
+        if (DLPI_UNLIKELY(dlpi_gen(header) != (b & DLPI_GEN_MASK)) &&
+            !dlpi_find_slot(p, b, &t->slot, &header))
+            continue;
+        w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
+        words = dlpi_stage_words_at(p, t->slot, w->st);
+        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
+        if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
+        if (w->st->n_workers == 1)
+            dlpi_claim_alone(dlpi_owners(p, words), mine);
+        else if (!dlpi_claim_take(dlpi_owners(p, words), owner, mine))
+            continue;
+        dlpi_claim_advance(&words->next, b, 1); /* for the looks of dlpi_find_oldest */
+        t->b = b;
+        t->unit = t->row = 0;
+        t->end = 1;
+        t->untouched = !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+        w->low = b + 1;
+        if (w->alone && b + DLPI_AHEAD < tail) {
+            uint32_t later = t->slot + DLPI_AHEAD;
+            dlpi_single_ahead(p, later < p->n_slots ? later : later - p->n_slots);
+        }
+        return true;
+    }
+    w->low = tail;
+    return false;
+}
+
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    bool found = dlpi_find_oldest(w, t);
+    bool found = (w->singles && dlpi_find_single(w, t)) || dlpi_find_oldest(w, t);
     if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
         w->p->holder->claimed(w, found ? t : NULL);
     return found;
@@ -12229,6 +12350,13 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
         dlpi_last_done(p, t, words, mask);
+}
+
+/* The same of a unit that is a whole batch of one row, in the only item stage. */
+static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
+    if (dlpi_gather_single(dlpi_done(words), &words->ready, t->b)) /* D1, Y1 */
+        dlpi_ready_wake(w->p, 0, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -12843,7 +12971,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
 }
 
 /* The worker's item is to be one of this slot. */
-static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint8_t *cell = dlpi_item_cell(p, s);
@@ -12970,15 +13098,18 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* Begin a run of rows. */
-static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    dlpi_item_slot(w, t->slot);
-    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
+DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_item_slot(w, s);
     w->generation = dlpi_slot_generation(slot);
-    w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
+}
+
+/* Apart, and of a stage that may have fields in cells of their own. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_item_begin(w, t->slot);
+    if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
 /* Indices of rows [row, end), by the first stage's worker. */
@@ -13034,12 +13165,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_AHEAD_BYTES 1024u      /* of a unit, whose lines are fetched before it is run */
 #define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
-
-static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
-}
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -13117,6 +13243,30 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
     for (uint32_t r = t->row; r < t->end; r++)
         if ((already >> r % DLPI_WORD_ROWS & 1u) == 0)
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
+}
+
+/* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
+   asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
+   is complete with it: no other worker can have done the row, or can close the batch. */
+static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
+    int what = DLPI_ROW_DONE;
+    uint32_t done = 0;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
+    if (w->started && !w->alone) dlpi_unit_ahead(w, t);
+    dlpi_unit_indices(w, t);
+    dlpi_unpoison(w->p, t->slot);
+    dlpi_item_begin(w, t->slot);
+    dlpi_rows_zero(w, t->row, 1);
+    if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
+        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
+        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
+        done = (what == DLPI_ROW_DONE) - w->passed;
+        w->passed = 0;
+    }
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * w->p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -13284,8 +13434,13 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
 }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit rest = *t;
+    dlpi_unit rest;
     dlpi_clock_in(w);
+    if (DLPI_LIKELY(w->singles && t->untouched)) {
+        dlpi_unit_single(w, t);
+        return;
+    }
+    rest = *t;
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
@@ -13296,6 +13451,24 @@ static bool dlpi_rows_step(dlpi_worker *w) {
     if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
+}
+
+/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
+   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
+   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+static bool dlpi_worker_singles(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+           w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
+           w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
+}
+
+/* True if it is the only worker and a thread of its own, and the row of a slot's batch lies in the
+   cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
+static bool dlpi_worker_alone(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
+           !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
@@ -13510,10 +13683,12 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer. */
-static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
-                                      dlp_tensor *fields, uint8_t *valid) {
+/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer.
+   Returns the bytes of its fields. */
+static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                          dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t bytes = 0;
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
     b->position = slot->position;
@@ -13523,7 +13698,7 @@ static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *
     if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
     b->valid_count = b->count;
     b->valid = p->ones;
-    if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&slot->dirty) != 0)) { /* ordered by ready */
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;
@@ -13541,11 +13716,13 @@ static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *
             fields[f].bytes = b->count * d->row_bytes;
             fields[f].shape[0] = b->count;
         }
+        bytes += fields[f].bytes;
     }
+    return bytes;
 }
 
-static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
-    dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
+static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    return dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
 /* The parts of a view that stay the same for slot s. */
@@ -14442,7 +14619,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
+        const dlpi_source_state *own = p->source->by_number ? NULL : dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
@@ -14581,9 +14758,19 @@ static int dlpi_state_take(dlp_pipe *p) {
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
    may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
 
-/* Schedule what may be, if the consumer does that. Returns how many batches. */
-static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+/* True if dlpi_schedule would return without a change. The consumer asks at each step of a batch,
+   and in most of them there is no credit. */
+static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
+    const dlpi_scheduler *f = &p->schedule;
+    uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1: our own */
+    return (f->ended || (out + burst > p->prefetch && p->source->ahead == dlpi_role_idle)) &&
+           dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
+}
+
+/* Schedule what may be, if the consumer does that. */
+static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    if (dlpi_consumer_schedules(p) && !dlpi_schedule_rests(p, burst) && !dlpi_stopped(p))
+        dlpi_schedule(p, burst);
 }
 
 /* One more batch is delivered. */
@@ -14645,12 +14832,12 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
+/* Set how many credits to gather before they are fed. The tail is read by every worker, so each
    publication costs a trip of its line between cores; a consumer that takes batches faster than
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+static void dlpi_burst_set(dlp_pipe *p) {
+    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
@@ -14685,6 +14872,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    dlpi_burst_set(p);
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -14759,11 +14947,15 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 }
 
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
-static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
-    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+    if (b == p->base) {
+        p->base++;
+    } else {
+        DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    }
+    for (; p->d.unordered && p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
@@ -14775,9 +14967,15 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 }
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
+DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
+}
+
+/* Drop batch b, in slot s, which is not delivered. */
+static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+    dlpi_taken(p, b, flags);
+    dlpi_slot_release(p, s);
 }
 
 /* Batch, or view, v is the consumer's: the books. */
@@ -14803,19 +15001,22 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    uint64_t bytes = 0;
-    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
-    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
-    batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; f < p->batches.n; f++) {
-        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        p->sink->data(p, s, f, 0, t);
-        bytes += t->bytes;
+    dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
+    uint64_t bytes;
+    uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
+    if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
+        const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
+        __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
+        for (uint32_t f = 0; dlpi_cells_own(p) && f < p->batches.n; f++)
+            __builtin_prefetch(cell + p->batches.at[f].offset);
     }
+    bytes = dlpi_batch_view(p, s, batch, fields);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; !p->sink->in_slots && f < p->batches.n; f++)
+        p->sink->data(p, s, f, 0, &fields[f]);
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, p->pace.burst);
     *out = batch;
 }
 
@@ -14885,10 +15086,10 @@ typedef struct dlpi_next_wait {
 /* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
    and before more is scheduled. An epoch begins before inline stages run, for it may change what
    they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. */
-DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc;
-    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
+   now. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
+    for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
@@ -14906,7 +15107,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
 
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
-    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    if (k->rc == DLP_EMPTY)
+        k->rc = dlpi_next_try(k->p, k->until, k->b, k->s, dlpi_take(k->p, k->b, k->s));
     return k->rc != DLP_EMPTY;
 }
 
@@ -14958,9 +15160,9 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s);
+    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
@@ -14968,8 +15170,7 @@ static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint3
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_schedule_inline(p, dlpi_burst(p));
-    rc = dlpi_take(p, b, s);
+    rc = dlpi_take(p, b, s); /* if it finds one, dlpi_deliver schedules; else dlpi_next_try */
     if (rc == DLP_OK) {
         dlpi_pace_call(p);
         return rc;
@@ -15025,8 +15226,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
     dlp_error e;
-    dlpi_taken(p, b, 0);
-    dlpi_slot_release(p, s);
+    dlpi_drop(p, b, s, 0);
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
@@ -15047,8 +15247,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
-            dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_release(p, *s);
+            dlpi_drop(p, *b, *s, slot->flags);
             continue;
         }
         if (dlpi_slot_failed(p, *s)) {
@@ -23661,7 +23860,8 @@ static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t s
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+/* Apart from those of one row, of which a block is there. */
+__attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_near *k = dlpi_near_of(w);
@@ -23685,6 +23885,16 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    const dlpi_near *k = dlpi_near_of(w);
+    const uint64_t at = slot->position + t->row - k->first;
+    if (t->end - t->row == 1 && k->epoch == slot->epoch && at < k->n)
+        dlpi_slot_index(w->p, t->slot)[t->row] = k->index[at];
+    else
+        dlpi_keyed_rows(w, t);
+}
+
 static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                 uint64_t position, uint32_t k) {
     uint64_t index;
@@ -23702,6 +23912,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
+    .by_number = true,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
@@ -27786,6 +27997,9 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->extra = dlpi_row_extra_at(p, w, 0);
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
+    w->has_special = dlpi_row_has_special(w);
+    w->singles = dlpi_worker_singles(w);
+    w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 
@@ -27891,7 +28105,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.call_clock_every = 1;
+    p->pace.call_clock_every = p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
@@ -28026,7 +28240,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    /* There are slots for all credits beside those that are lent, and delivery has used them. */
+    if (p->lends || !p->source->by_number) dlpi_schedule_inline(p, p->pace.burst);
 }
 
 /* ---------------------------------------------------------------------------------------------

@@ -36,11 +36,15 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 }
 
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
-static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
-    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+    if (b == p->base) {
+        p->base++;
+    } else {
+        DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    }
+    for (; p->d.unordered && p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
@@ -52,9 +56,15 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 }
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
+DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
+}
+
+/* Drop batch b, in slot s, which is not delivered. */
+static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+    dlpi_taken(p, b, flags);
+    dlpi_slot_release(p, s);
 }
 
 /* Batch, or view, v is the consumer's: the books. */
@@ -80,19 +90,22 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    uint64_t bytes = 0;
-    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
-    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
-    batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; f < p->batches.n; f++) {
-        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        p->sink->data(p, s, f, 0, t);
-        bytes += t->bytes;
+    dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
+    uint64_t bytes;
+    uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
+    if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
+        const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
+        __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
+        for (uint32_t f = 0; dlpi_cells_own(p) && f < p->batches.n; f++)
+            __builtin_prefetch(cell + p->batches.at[f].offset);
     }
+    bytes = dlpi_batch_view(p, s, batch, fields);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; !p->sink->in_slots && f < p->batches.n; f++)
+        p->sink->data(p, s, f, 0, &fields[f]);
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
-    dlpi_schedule_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, p->pace.burst);
     *out = batch;
 }
 
@@ -162,10 +175,10 @@ typedef struct dlpi_next_wait {
 /* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
    and before more is scheduled. An epoch begins before inline stages run, for it may change what
    they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. */
-DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc;
-    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
+   now. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
+    for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
@@ -183,7 +196,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
 
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
-    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    if (k->rc == DLP_EMPTY)
+        k->rc = dlpi_next_try(k->p, k->until, k->b, k->s, dlpi_take(k->p, k->b, k->s));
     return k->rc != DLP_EMPTY;
 }
 
@@ -235,9 +249,9 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s);
+    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
@@ -245,8 +259,7 @@ static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint3
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_schedule_inline(p, dlpi_burst(p));
-    rc = dlpi_take(p, b, s);
+    rc = dlpi_take(p, b, s); /* if it finds one, dlpi_deliver schedules; else dlpi_next_try */
     if (rc == DLP_OK) {
         dlpi_pace_call(p);
         return rc;
@@ -302,8 +315,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
     dlp_error e;
-    dlpi_taken(p, b, 0);
-    dlpi_slot_release(p, s);
+    dlpi_drop(p, b, s, 0);
     p->epoch_now = epoch;
     if (empty && p->d.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
@@ -324,8 +336,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
-            dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_release(p, *s);
+            dlpi_drop(p, *b, *s, slot->flags);
             continue;
         }
         if (dlpi_slot_failed(p, *s)) {

@@ -649,6 +649,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* The rows [*first, *first + what is returned) of n that are those of a rank. */
 static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
+    *first = 0;
+    if (world == 1) return (uint32_t)n; /* without its divisions */
     *first = rank * n / world;
     return (uint32_t)((rank + 1) * n / world - *first);
 }

@@ -100,13 +100,15 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special */
+    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     uint32_t input_first;  /* of cells of inputs: the first that it may take, */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
     uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint32_t next_slot;    /* where the batch after the one found last lies, if they go in turn */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
     void *source;          /* what the source keeps for it, or NULL */
@@ -192,6 +194,7 @@ _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
+    uint64_t alike; /* so many batches from here on: see dlpi_schedule_alike */
     uint32_t slot_turn;
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
@@ -199,6 +202,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
+    bool skips; /* some bit is set */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
@@ -276,6 +280,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
+    uint32_t burst;       /* credits to gather before they are fed: see dlpi_burst_set */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */

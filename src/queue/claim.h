@@ -23,6 +23,7 @@
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
+   dlpi_claim_alone      O1     release  the only reader             O1 of recovery
    dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
    dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
@@ -40,6 +41,8 @@
    of b was claimed and done, and owner words only grow, so if the record went on since, the swap
    fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
    and a number that none of their claims and none of their earlier frees had.
+   The only reader of a link needs no swap: the word of a free unit is written by readers alone, and
+   by those who free what a reader had.
    Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
    Empty: each owner word has b's generation; the cursor says so early, and may say too little.
    Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
@@ -101,6 +104,12 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
 /* Swap the owner's word from seen to word. False if it was no longer seen. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
+}
+
+/* The same by the only reader of the link, after a look that found the unit free: nobody else may
+   write the word before this claim is over. */
+DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
 /* The owner says what is with the record now. */

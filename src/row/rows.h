@@ -132,8 +132,13 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
 }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit rest = *t;
+    dlpi_unit rest;
     dlpi_clock_in(w);
+    if (DLPI_LIKELY(w->singles && t->untouched)) {
+        dlpi_unit_single(w, t);
+        return;
+    }
+    rest = *t;
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
@@ -144,6 +149,24 @@ static bool dlpi_rows_step(dlpi_worker *w) {
     if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
+}
+
+/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
+   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
+   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+static bool dlpi_worker_singles(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+           w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
+           w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
+}
+
+/* True if it is the only worker and a thread of its own, and the row of a slot's batch lies in the
+   cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
+static bool dlpi_worker_alone(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
+           !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }

@@ -136,7 +136,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
 }
 
 /* The worker's item is to be one of this slot. */
-static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint8_t *cell = dlpi_item_cell(p, s);
@@ -263,15 +263,18 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* Begin a run of rows. */
-static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    dlpi_item_slot(w, t->slot);
-    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
+DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_item_slot(w, s);
     w->generation = dlpi_slot_generation(slot);
-    w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
+}
+
+/* Apart, and of a stage that may have fields in cells of their own. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_item_begin(w, t->slot);
+    if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
 /* Indices of rows [row, end), by the first stage's worker. */
@@ -327,12 +330,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_AHEAD_BYTES 1024u      /* of a unit, whose lines are fetched before it is run */
 #define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
-
-static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
-}
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -410,6 +408,30 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
     for (uint32_t r = t->row; r < t->end; r++)
         if ((already >> r % DLPI_WORD_ROWS & 1u) == 0)
             dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
+}
+
+/* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
+   asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
+   is complete with it: no other worker can have done the row, or can close the batch. */
+static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
+    int what = DLPI_ROW_DONE;
+    uint32_t done = 0;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
+    if (w->started && !w->alone) dlpi_unit_ahead(w, t);
+    dlpi_unit_indices(w, t);
+    dlpi_unpoison(w->p, t->slot);
+    dlpi_item_begin(w, t->slot);
+    dlpi_rows_zero(w, t->row, 1);
+    if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
+        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
+        if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
+        done = (what == DLPI_ROW_DONE) - w->passed;
+        w->passed = 0;
+    }
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * w->p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
 
 /* Work on a claimed unit of an item stage. */

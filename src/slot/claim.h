@@ -117,15 +117,36 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
+#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+
+static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
+}
+
+/* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
+static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
+    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
+    dlpi_prefetch_write(dlpi_slot_index(p, s));
+    for (uint32_t f = 0; f < p->items.n; f++)
+        dlpi_lines_ahead(cell + p->items.at[f].offset, p->items.at[f].row_bytes);
+}
+
 /* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
    writes to the batch's line next, to claim it: so the line comes for that at once, and where a
    batch is done before the next line is here, those after it come, too. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
-    if (w->st->work == 0)
-        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? DLPI_AHEAD : 1);
+    if (w->st->work != 0 || !w->started) return tail;
+    for (uint64_t b = w->low; b < tail && b < end; b++) {
+        if (w->alone)
+            dlpi_single_ahead(p, (uint32_t)(b % p->n_slots));
+        else
+            dlpi_slot_fetch(p, b);
+    }
     return tail;
 }
 
@@ -134,7 +155,7 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
-    bool hints = rescan == w->rescan_seen, all;
+    bool hints = rescan == w->rescan_seen, all, found;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
@@ -148,16 +169,60 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
         w->tail_seen = tail;
         if (w->claim_end != 0 && b >= w->claim_end) return false;
         all = true;
-        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
+        found = dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all);
         if (all && b == w->low) w->low = b + 1;
+        if (found) return true;
     }
     w->tail_seen = tail;
     w->rescan_seen = rescan; /* only after a whole look without hints */
     return false;
 }
 
+/* The short look of a worker whose batches have one row each (dlpi_worker_singles): the oldest one
+   that nobody has claimed. It passes a batch if somebody has claimed it, also in this very moment.
+   Whoever gives a claim up counts R1 after that, and then the look without hints goes back. Returns
+   false if dlpi_find_oldest has to look. */
+static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = w->low != w->tail_seen ? w->tail_seen : dlpi_tail_moved(w); /* T1 <- T1 */
+    if (dlpi_claim_rescans(&w->waiters->rescan) != w->rescan_seen || tail - w->low > p->ring)
+        return false; /* R1 <- R1 */
+    w->tail_seen = tail;
+    for (uint64_t b = w->low; b != tail; b++) {
+        uint64_t header, owner, mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+        dlpi_stage_words *words;
+        if (!dlpi_batch_mine(w, b)) continue;
+        t->slot = w->next_slot;
+        header = dlpi_claim_head(&dlpi_slot_at(p, t->slot)->header); /* P1 <- P1 */
+        if (DLPI_UNLIKELY(dlpi_gen(header) != (b & DLPI_GEN_MASK)) &&
+            !dlpi_find_slot(p, b, &t->slot, &header))
+            continue;
+        w->next_slot = t->slot + 1 < p->n_slots ? t->slot + 1 : 0;
+        words = dlpi_stage_words_at(p, t->slot, w->st);
+        owner = dlpi_claim_look(dlpi_owners(p, words)); /* O1 <- O1 */
+        if (dlpi_header_count(header) == 0 || !dlpi_older(dlpi_gen(owner), b)) continue;
+        if (w->st->n_workers == 1)
+            dlpi_claim_alone(dlpi_owners(p, words), mine);
+        else if (!dlpi_claim_take(dlpi_owners(p, words), owner, mine))
+            continue;
+        dlpi_claim_advance(&words->next, b, 1); /* for the looks of dlpi_find_oldest */
+        t->b = b;
+        t->unit = t->row = 0;
+        t->end = 1;
+        t->untouched = !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+        w->low = b + 1;
+        if (w->alone && b + DLPI_AHEAD < tail) {
+            uint32_t later = t->slot + DLPI_AHEAD;
+            dlpi_single_ahead(p, later < p->n_slots ? later : later - p->n_slots);
+        }
+        return true;
+    }
+    w->low = tail;
+    return false;
+}
+
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    bool found = dlpi_find_oldest(w, t);
+    bool found = (w->singles && dlpi_find_single(w, t)) || dlpi_find_oldest(w, t);
     if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
         w->p->holder->claimed(w, found ? t : NULL);
     return found;
@@ -268,6 +333,13 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
         dlpi_last_done(p, t, words, mask);
+}
+
+/* The same of a unit that is a whole batch of one row, in the only item stage. */
+static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
+    if (dlpi_gather_single(dlpi_done(words), &words->ready, t->b)) /* D1, Y1 */
+        dlpi_ready_wake(w->p, 0, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */

@@ -75,6 +75,8 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
+    f->alike = 0;
+    f->skips = false;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
@@ -171,13 +173,13 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->dirty = 0;
 }
 
-/* Set up slot s for the scheduler's present batch and make it visible. */
-static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+/* Set up slot s for the scheduler's present batch and make it visible. alike: its words are all. */
+static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t b = f->published;
     dlpi_schedule_words(p, s, c);
-    p->source->fill(p, s);
+    if (!alike) p->source->fill(p, s);
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
@@ -210,9 +212,9 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
 }
 
 /* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
-static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
+static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
+    if (!f->skips || f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -247,26 +249,42 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
+/* How many batches from the present one on are full, are wanted and do not end their epoch, if all
+   that is to be known of them follows from their numbers. The batch before is of their epoch. */
+static uint64_t dlpi_schedule_alike(const dlp_pipe *p) {
+    const dlpi_scheduler *f = &p->schedule;
+    if (!p->source->by_number || p->open_end != 0 || f->skips) return 0;
+    return p->batches_per_epoch - f->in_epoch - 1;
+}
+
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static int dlpi_schedule_one(dlp_pipe *p) {
+static inline int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint64_t rows = p->global_batch;
+    bool alike;
     uint32_t s;
     int rc;
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
-    if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
-    if (dlpi_epoch_held(p, f->epoch)) return 0;
-    if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    alike = f->alike > 0;
+    if (!alike) {
+        if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+        if (dlpi_epoch_held(p, f->epoch)) return 0;
+        if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    }
     if (rows != 0) {
-        if (!p->source->ready(p, rows)) return 0;
+        if (!alike && !p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_schedule_slot(p, s, rows);
+        dlpi_schedule_slot(p, s, rows, alike);
         f->published++;
-        rc = dlpi_schedule_step(p, rows);
+        f->position += rows;
+        f->in_epoch++;
+        if (alike) return f->alike--, 1;
+        rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
-        if (rows != 0) return 1;
+        if (rows != 0) return f->alike = dlpi_schedule_alike(p), 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_schedule_epoch(f, f->epoch + 1);
@@ -280,6 +298,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->skips = skipped > 0;
     f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
@@ -317,19 +336,19 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
 /* Schedule all that may be, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t before = f->published;
+    uint64_t before = f->published, delivered, room, under_way;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
     p->source->ahead(p);
-    if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
-        return 0; /* V1 <- V1 */
+    delivered = dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
+    room = p->prefetch - (before - delivered);
+    if (burst > room) return 0;
     if (!p->sharing->may_schedule(p)) return 0;
-    while (!f->ended) {
-        uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
-        uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->reach) break;
-        if (dlpi_schedule_one(p) <= 0) break;
-    }
+    dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
+    under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
+        if (dlpi_schedule_one(p) <= 0 || f->ended) break;
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */

@@ -71,9 +71,11 @@ static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
 }
 
 /* Rows that a batch whose items are done has for those after. */
-static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
-    uint32_t n = dlpi_rows_before_end(p, s);
-    return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
+static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
+    uint32_t count = dlpi_slot_at(p, s)->count, n;
+    if (DLPI_LIKELY(!p->open_end)) return count;
+    n = dlpi_rows_before_end(p, s);
+    return p->last == DLP_LAST_DROP && n < count ? 0 : n;
 }
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
@@ -91,10 +93,15 @@ static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
-/* Has the batch in slot s, whose items are done, failed? */
-static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
-    if (DLPI_LIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+/* Apart from the question, which each batch asks. */
+DLPI_COLD static bool dlpi_slot_failed_in(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
+}
+
+/* Has the batch in slot s, whose items are done, failed? */
+static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
+    return DLPI_UNLIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) != 0) && /* F1 <- F1 */
+           dlpi_slot_failed_in(p, s);
 }
 
 /* Its error. Of several rows the first to fail has written the record: if that one lay after the

@@ -64,7 +64,8 @@ static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t s
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+/* Apart from those of one row, of which a block is there. */
+__attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_near *k = dlpi_near_of(w);
@@ -88,6 +89,16 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    const dlpi_near *k = dlpi_near_of(w);
+    const uint64_t at = slot->position + t->row - k->first;
+    if (t->end - t->row == 1 && k->epoch == slot->epoch && at < k->n)
+        dlpi_slot_index(w->p, t->slot)[t->row] = k->index[at];
+    else
+        dlpi_keyed_rows(w, t);
+}
+
 static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                 uint64_t position, uint32_t k) {
     uint64_t index;
@@ -105,6 +116,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
+    .by_number = true,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,

@@ -198,10 +198,12 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer. */
-static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
-                                      dlp_tensor *fields, uint8_t *valid) {
+/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer.
+   Returns the bytes of its fields. */
+static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                          dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t bytes = 0;
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
     b->position = slot->position;
@@ -211,7 +213,7 @@ static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *
     if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
     b->valid_count = b->count;
     b->valid = p->ones;
-    if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&slot->dirty) != 0)) { /* ordered by ready */
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;
@@ -229,11 +231,13 @@ static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *
             fields[f].bytes = b->count * d->row_bytes;
             fields[f].shape[0] = b->count;
         }
+        bytes += fields[f].bytes;
     }
+    return bytes;
 }
 
-static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
-    dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
+static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    return dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
 /* The parts of a view that stay the same for slot s. */

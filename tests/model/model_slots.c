@@ -380,7 +380,7 @@ static hdr_worker *worker_here(void) {
 }
 
 static uint64_t worker_knows(const hdr_worker *w) {
-    uint64_t seen[3] = {w->low, w->tail_seen, (uint64_t)w->n_parked};
+    uint64_t seen[4] = {w->low, w->tail_seen, (uint64_t)w->n_parked, w->next_slot};
     uint64_t parked = model_digest(w->parked, (size_t)w->n_parked * sizeof *w->parked, 1);
     return model_digest(seen, sizeof seen, parked);
 }
@@ -434,8 +434,8 @@ static void take(uint64_t n) {
 
 static uint64_t scheduler_knows(void) {
     const hdr_scheduler *f = &pipe_->schedule;
-    uint64_t seen[8] = {f->published, f->epoch,           f->in_epoch,  f->position,
-                        f->seek_no,   (uint64_t)f->ended, f->slot_turn, f->run_shift};
+    uint64_t seen[9] = {f->published,       f->epoch,     f->in_epoch,  f->position, f->seek_no,
+                        (uint64_t)f->ended, f->slot_turn, f->run_shift, f->alike};
     return model_digest(seen, sizeof seen, 3);
 }
 
