@@ -7314,14 +7314,21 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s, seed;
-    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
-    if (!q->shuffle_inputs) return j;
-    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
-    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
-                              j);
+/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
+                               uint32_t n, uint64_t *out) {
+    const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const dlp_permutation *order;
+    for (uint32_t k = 0; k < n; k++)
+        out[k] = q->weights ? dlpi_found_member(q, epoch, s, pass, place + k)
+                            : (place + k) * q->streams + s;
+    if (q->weights || !q->shuffle_inputs) return;
+    order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
+                                dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+    if (q->streams == 1)
+        dlp_permutation_block(order, place, n, out);
+    else
+        for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -8978,6 +8985,8 @@ typedef struct dlpi_source_ops {
     /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
+    int (*many)(struct dlpi_worker *w, uint32_t cell); /* one try of each, until one fails: load's
+                                                          code of that; 0: none did. Or NULL */
     uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
                                              the keeper; NULL: it does not ask */
 } dlpi_source_ops;
@@ -17337,7 +17346,7 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
    one, with the batch. */
-static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
@@ -17347,7 +17356,7 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
 }
 
 /* It is no error: the row that *e names is left out. */
-static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
@@ -17519,7 +17528,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
+DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
     dlpi_error_item(&e, cell->index, cell->epoch, 0);
@@ -17529,17 +17538,23 @@ static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
              cell->index, e.message);
 }
 
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    for (;;) {
+/* Try once. Returns 0, or what is wrong. */
+static int dlpi_input_try(dlpi_worker *w, uint32_t c) {
+    int rc;
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+    dlpi_words_forget(w);
+    rc = w->p->source->load(w, c);
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    return rc;
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. rc: what a first try came to; 0: it
+   was not tried. Returns what the cell then is. */
+static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, int rc) {
+    for (;; rc = 0) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
-        dlpi_words_forget(w);
-        rc = w->p->source->load(w, c);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-        if (rc == 0) return DLPI_INPUT_LOADED;
+        if (rc == 0 && (rc = dlpi_input_try(w, c)) == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -17556,22 +17571,33 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     }
 }
 
+/* Input i of the cell is about to be tried. Returns its index. */
+static inline uint64_t dlpi_input_next_is(dlpi_worker *w, dlpi_input *cell, uint32_t i) {
+    cell->index = dlpi_input_indices(cell)[i];
+    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+    return cell->index;
+}
+
+/* Input i of the cell is loaded, and has so many items. counts: of the cell. */
+static inline void dlpi_input_is_made(dlpi_input *cell, uint32_t *counts, uint32_t i, uint64_t n) {
+    counts[i] = (uint32_t)n;
+    cell->rec = 0;                      /* the next one's */
+    DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
+}
+
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const uint64_t *index = dlpi_input_indices(cell);
     uint32_t *items = dlpi_input_counts(w->p, cell);
-    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+    int rc = w->p->source->many != NULL ? w->p->source->many(w, c) : 0;
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++, rc = 0) {
         uint32_t what;
-        cell->index = index[i];
-        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-        what = dlpi_input_tries(w, c, cell);
+        dlpi_input_next_is(w, cell, i);
+        what = dlpi_input_tries(w, c, cell, rc);
         if (what != DLPI_INPUT_LOADED) return what;
-        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
-        cell->rec = 0;                      /* the next one's */
-        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        dlpi_input_is_made(cell, items, i, cell->items);
         if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
     }
     return DLPI_INPUT_LOADED;
@@ -17931,21 +17957,24 @@ static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
-/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
-   each once, but where it begins elsewhere: after a seek, or in another epoch. */
-static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+/* n inputs of stream i, from that ordinal on and of one pass, have so many items. A stream's are
+   learned in their order, each once, but where it begins elsewhere: after a seek, or in another
+   epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint32_t n,
+                                  uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
     if (q->joins != NULL) return; /* rows have no passes of their own */
     if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
-        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
-        x->pass_left = n - ordinal % n;
-        x->pass_whole = x->pass_left == n;
+        const uint64_t all = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = all - ordinal % all;
+        x->pass_whole = x->pass_left == all;
         x->pass_items = 0;
         x->pass_epoch = q->epoch;
     }
     x->pass_items += items;
-    x->pass_next = ordinal + 1;
-    if (--x->pass_left == 0 && x->pass_whole && q->spread != NULL)
+    x->pass_next = ordinal + n;
+    x->pass_left -= n;
+    if (x->pass_left == 0 && x->pass_whole && q->spread != NULL)
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
@@ -17989,7 +18018,7 @@ static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
 }
 
 /* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
     cell->error.code = 0;
@@ -18001,7 +18030,7 @@ static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
 
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
    ends before the input. */
-static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
@@ -18380,7 +18409,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
 
 /* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
    items. False if that is an error. Then the stream ends before the input. */
-static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
@@ -18425,6 +18454,14 @@ static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     return q->all->rc != DLP_OK;
 }
 
+/* Statistics: so many inputs are known. empty: how many of them have no item. */
+static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
+    dlpi_found_counts *to = dlpi_found_of(p)->counts;
+    dlpi_bump(&to->inputs, inputs);
+    dlpi_bump(&to->items, items);
+    dlpi_bump(&to->empty, empty);
+}
+
 /* Take the count of input k of cell c: the next input of stream i whose count was not known. An
    input that was left out has no items. Returns false if the count cannot be right. */
 static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
@@ -18434,7 +18471,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = left_out ? 0 : *known, used = 0;
-    dlpi_found_pass_count(q, i, u->ordinal + k, items);
+    dlpi_found_pass_count(q, i, u->ordinal + k, 1, items);
     if (q->pairs && items == 0) {
         u->lost |= UINT32_C(1) << k;
         items = 1;
@@ -18449,6 +18486,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         return false;
     }
     *known = (uint32_t)items;
+    dlpi_found_counted(p, 1, items, items == 0);
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -18457,16 +18495,29 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, q, i);
 }
 
-/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
-static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
+/* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
+   items that the stream gives. */
+static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t end) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint64_t empty = 0;
-    dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, items);
-    for (; k < u->learned; k++) empty += known[k] == 0;
-    dlpi_bump(&q->counts->empty, empty);
+    const uint32_t first = u->learned;
+    uint64_t items = 0, empty = x->empty, none = 0;
+    if (q->joins != NULL || q->pairs || (q->rule && q->rule->taken)) return;
+    if (x->at.used > 0 && x->at.ordinal >= u->ordinal + first) return;
+    if (q->plan.steps != 0 && empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
+        return; /* one of them may be the one that proves that no item comes */
+    for (uint32_t k = first; k < end; k++) {
+        items += known[k];
+        none += known[k] == 0;
+        empty = known[k] == 0 ? empty + 1 : 0;
+    }
+    dlpi_found_pass_count(q, i, u->ordinal + first, end - first, items);
+    u->n += items;
+    u->learned = end;
+    x->empty = empty;
+    q->any |= items > 0;
+    dlpi_found_counted(p, end - first, items, none);
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
@@ -18493,18 +18544,18 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const dlpi_input *cell = dlpi_input_at(p, c);
     if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
-    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
-    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t made = loaded ? u->run : cell->made;
     if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
+    if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
-    dlpi_found_count(p, c, first, u->n - n);
     if (q->joins != NULL) q->joins->learned(q, c);
     dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
@@ -18723,8 +18774,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;
     }
-    for (uint32_t k = 0; k < run; k++)
-        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
@@ -18862,7 +18912,8 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
 
 /* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
    row may be another rank's, so ranks that share a stream fail at the same batch. */
-static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
+DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s,
+                                            uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e = dlpi_input_at(p, x->known)->error;
     e.position = slot->position + r;
@@ -18877,19 +18928,19 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column;
-    uint64_t *index = dlpi_slot_index(p, s);
+    uint64_t *index = dlpi_slot_index(p, s), from = u->from;
+    const uint64_t most = q->most_items;
     const bool shuffled = dlpi_found_shuffled(q);
+    uint32_t input = u->input;
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == items[u->input]) {
-            u->input++;
-            u->from = 0;
-        }
-        row[r].cell = c;
-        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = of[u->input];
+    for (uint32_t end = r + n; r < end; from++, r++) {
+        for (; from == items[input]; from = 0) input++;
+        row[r] = (dlpi_found_row){c, (uint32_t)(input * most + (shuffled ? index[r] : from))};
+        index[r] = of[input];
     }
+    u->input = input;
+    u->from = from;
     dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
@@ -19358,6 +19409,7 @@ typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
+    bool plain;     /* an input takes two callbacks at most, and no other question */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
                           not: of the first n_read, which requests write into the cell */
@@ -19657,20 +19709,29 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
-                                   const uint64_t *at, dlpi_expand_item *by) {
-    it->length = dlpi_expand_lengths_at(fs, to, by);
-    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
-    it->n_fields = fs->n;
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                   dlpi_expand_item *by) {
+    const uint32_t n = l->fs.n;
+    it->length = dlpi_expand_lengths_at(&l->fs, to, by);
+    for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
+    it->n_fields = n;
     it->data = by->data;
 }
 
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
-    dlpi_expand_point(it, to, fs, at, by);
-    if (zero && fs->n > 0) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+/* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
+DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                 dlpi_expand_item *by, bool zero) {
+    const uint32_t n = l->fs.n;
+    dlpi_expand_point(it, to, l, by);
+    if (zero && l->bytes == 8) memset(to, 0, 8);
+    if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
+    it->length[0] = 0;
+    for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
+}
+
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
+                              bool zero) {
+    dlpi_expand_new(it, to, l, by, zero);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -19717,7 +19778,7 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
         const dlpi_step *k = &l->steps[i];
         dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, &l->fs, l->at, &by);
+        dlpi_expand_point(&seen, to, l, &by);
         seen.data += k->first;
         seen.length += k->first;
         seen.n_fields = k->n;
@@ -19799,13 +19860,13 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, &l->fs, l->at, by);
+        dlpi_expand_point(in, to, l, by);
     } else if (x->found.arrivals != NULL) {
         memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, &l->fs, l->at, by);
+        dlpi_expand_point(in, to, l, by);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
+        dlpi_expand_begin(in, to, l, by, !x->input.writes_all_bytes);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
@@ -19883,8 +19944,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->level->fs, x->level->at,
-                      &r->fields, !x->input.writes_all_bytes);
+    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
+                      !x->input.writes_all_bytes);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -22653,7 +22714,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->level->fs, x->level->at, &by, false);
+    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -24707,8 +24768,12 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
-static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
+
+DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
+    x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
@@ -24775,7 +24840,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
 
 /* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
    Before that the input is tried again as often as it may be. */
-static bool dlpi_line_leaves(dlpi_line *b, int code) {
+DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
@@ -24821,7 +24886,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlpi_making m;
     int rc;
     memset(fields.none, 0, sizeof fields.none);
-    dlpi_expand_point(&in, dlpi_line_place(b, l), &l->fs, l->at, &fields);
+    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -24957,6 +25022,61 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_expand_load_by(w, w->p->source_stage->self, c);
 }
 
+/* True if dlpi_expand_many can make the items of the inputs of x. */
+DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_level *l = x->level, *last = dlpi_expand_last(x);
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
+           x->part.load == NULL && x->reads == NULL && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           l->n_steps == 0 && last->n_steps == 0 && !l->fs.any_ragged && !last->fs.any_ragged;
+}
+
+/* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
+   and of a cell change for each input as in dlpi_input_all; all else is asked for once. Returns
+   what the first input came to that failed, or 0. */
+static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const dlpi_level *l = x->level;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const uint32_t from = cell->made, n = cell->run;
+    const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
+    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
+    dlp_item given;
+    dlpi_expand_item fields;
+    uint64_t all = 0;
+    uint32_t i = from;
+    int rc = 0;
+    if (!x->plain || cell->rec != 0) return 0;
+    given = dlpi_expand_in(w, x, cell);
+    b.cell = dlpi_expand_cell_at(w->p, x, c);
+    if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
+    dlpi_words_forget(w);
+    for (; i < n; i++) {
+        dlp_item in = given; /* whole, before words of it change: a load that waits for none */
+        given.index = in.index = dlpi_input_next_is(w, cell, i);
+        given.position = in.position = cell->first + in.index;
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        b.items = b.cell + i * x->one_bytes;
+        b.made = 0;
+        dlpi_expand_new(&in, dlpi_line_place(&b, l), l, &fields, zeroes && expands);
+        in.n_fields = x->n_fetched;
+        rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        if (rc == 0) b.made += !expands;
+        if (rc != 0 && rc != DLP_SKIP) break;
+        rc = 0;
+        all += b.made;
+        dlpi_input_is_made(cell, items, i, b.made);
+        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+        if (dlpi_stopped(w->p)) break;
+    }
+    dlpi_bump(&w->block->items, cell->made - from);
+    dlpi_bump(&w->block->bytes, all * dlpi_expand_last(x)->bytes);
+    return rc == 0 ? 0 : dlpi_item_returned(w, rc);
+}
+
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
     return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
@@ -24968,6 +25088,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
+    .many = dlpi_expand_many,
     .keeps = dlpi_expand_keeps,
 };
 
@@ -38949,7 +39070,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = m->given;
-    dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
     if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
     x->n_made = ++m->made;

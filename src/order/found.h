@@ -72,14 +72,21 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s, seed;
-    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
-    if (!q->shuffle_inputs) return j;
-    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
-    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
-                              j);
+/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
+                               uint32_t n, uint64_t *out) {
+    const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const dlp_permutation *order;
+    for (uint32_t k = 0; k < n; k++)
+        out[k] = q->weights ? dlpi_found_member(q, epoch, s, pass, place + k)
+                            : (place + k) * q->streams + s;
+    if (q->weights || !q->shuffle_inputs) return;
+    order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
+                                dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+    if (q->streams == 1)
+        dlp_permutation_block(order, place, n, out);
+    else
+        for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
 /* The permutation of an input's n items, in this pass. */

@@ -78,6 +78,8 @@ typedef struct dlpi_source_ops {
     /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
+    int (*many)(struct dlpi_worker *w, uint32_t cell); /* one try of each, until one fails: load's
+                                                          code of that; 0: none did. Or NULL */
     uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
                                              the keeper; NULL: it does not ask */
 } dlpi_source_ops;
