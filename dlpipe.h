@@ -19409,7 +19409,7 @@ typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
-    bool plain;     /* an input takes two callbacks at most, and no other question */
+    bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
                           not: of the first n_read, which requests write into the cell */
@@ -19847,6 +19847,14 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
+/* What is asked for an item that fetch has written to `to`: lengths, steps. given: the item without
+   its fields. */
+static int dlpi_fetched_asks(dlpi_worker *w, const dlpi_level *l, const dlp_item *given,
+                             uint8_t *to) {
+    const int rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
    so that one that is made again is what it was. Returns 0, or the code. */
@@ -19854,9 +19862,8 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
                                   uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
-    dlp_item given;
+    const dlp_item given = *in;
     int rc = 0;
-    if (l->n_steps > 0) given = *in;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
@@ -19873,8 +19880,7 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
+    return rc != 0 ? rc : dlpi_fetched_asks(w, l, &given, to);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */
@@ -25024,11 +25030,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
-    const dlpi_level *l = x->level, *last = dlpi_expand_last(x);
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->part.load == NULL && x->reads == NULL && x->found.arrivals == NULL &&
            x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           l->n_steps == 0 && last->n_steps == 0 && !l->fs.any_ragged && !last->fs.any_ragged;
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 /* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
@@ -25041,6 +25046,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     uint32_t *items = dlpi_input_counts(w->p, cell);
     const uint32_t from = cell->made, n = cell->run;
     const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
+    const bool asks = l->n_steps > 0 || l->fs.any_ragged || dlpi_expand_last(x)->fs.any_ragged;
     dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
     dlp_item given;
     dlpi_expand_item fields;
@@ -25053,16 +25059,20 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
     dlpi_words_forget(w);
     for (; i < n; i++) {
+        uint8_t *to;
         dlp_item in = given; /* whole, before words of it change: a load that waits for none */
         given.index = in.index = dlpi_input_next_is(w, cell, i);
         given.position = in.position = cell->first + in.index;
         dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
         b.items = b.cell + i * x->one_bytes;
         b.made = 0;
-        dlpi_expand_new(&in, dlpi_line_place(&b, l), l, &fields, zeroes && expands);
+        to = dlpi_line_place(&b, l);
+        dlpi_expand_new(&in, to, l, &fields, zeroes && expands);
         in.n_fields = x->n_fetched;
         rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0 && asks) rc = dlpi_fetched_asks(w, l, &given, to);
         if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
+        if (rc == 0 && asks) rc = dlpi_line_lengths(&b);
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
         if (rc == 0) b.made += !expands;
         if (rc != 0 && rc != DLP_SKIP) break;

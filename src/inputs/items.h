@@ -38,7 +38,7 @@ typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
-    bool plain;     /* an input takes two callbacks at most, and no other question */
+    bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
                           not: of the first n_read, which requests write into the cell */
@@ -476,6 +476,14 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
+/* What is asked for an item that fetch has written to `to`: lengths, steps. given: the item without
+   its fields. */
+static int dlpi_fetched_asks(dlpi_worker *w, const dlpi_level *l, const dlp_item *given,
+                             uint8_t *to) {
+    const int rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
    so that one that is made again is what it was. Returns 0, or the code. */
@@ -483,9 +491,8 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
                                   uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
-    dlp_item given;
+    const dlp_item given = *in;
     int rc = 0;
-    if (l->n_steps > 0) given = *in;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
@@ -502,8 +509,7 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
+    return rc != 0 ? rc : dlpi_fetched_asks(w, l, &given, to);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */

@@ -438,11 +438,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
-    const dlpi_level *l = x->level, *last = dlpi_expand_last(x);
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->part.load == NULL && x->reads == NULL && x->found.arrivals == NULL &&
            x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           l->n_steps == 0 && last->n_steps == 0 && !l->fs.any_ragged && !last->fs.any_ragged;
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 /* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
@@ -455,6 +454,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     uint32_t *items = dlpi_input_counts(w->p, cell);
     const uint32_t from = cell->made, n = cell->run;
     const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
+    const bool asks = l->n_steps > 0 || l->fs.any_ragged || dlpi_expand_last(x)->fs.any_ragged;
     dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
     dlp_item given;
     dlpi_expand_item fields;
@@ -467,16 +467,20 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
     dlpi_words_forget(w);
     for (; i < n; i++) {
+        uint8_t *to;
         dlp_item in = given; /* whole, before words of it change: a load that waits for none */
         given.index = in.index = dlpi_input_next_is(w, cell, i);
         given.position = in.position = cell->first + in.index;
         dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
         b.items = b.cell + i * x->one_bytes;
         b.made = 0;
-        dlpi_expand_new(&in, dlpi_line_place(&b, l), l, &fields, zeroes && expands);
+        to = dlpi_line_place(&b, l);
+        dlpi_expand_new(&in, to, l, &fields, zeroes && expands);
         in.n_fields = x->n_fetched;
         rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0 && asks) rc = dlpi_fetched_asks(w, l, &given, to);
         if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
+        if (rc == 0 && asks) rc = dlpi_line_lengths(&b);
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
         if (rc == 0) b.made += !expands;
         if (rc != 0 && rc != DLP_SKIP) break;
