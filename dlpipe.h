@@ -7384,8 +7384,11 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t i = 0; i < n; i++, ++*bit)
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value >> i & 1u) << *bit % 8);
+    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
+        const uint32_t from = *bit % 8;
+        k = 8 - from < n ? 8 - from : n;
+        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
+    }
 }
 
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
@@ -24663,12 +24666,18 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    for (uint32_t r = t->row; r < t->end; r++) {
+    const bool dense = l->bytes == bytes && dlpi_found_of(p)->most_items > 1;
+    for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        if (bytes == 8)
+        n = 1;
+        if (dense)
+            while (r + n < t->end && row[r + n].cell == row[r].cell &&
+                   row[r + n].number == row[r].number + n)
+                n++;
+        if (bytes == 8 && n == 1)
             memcpy(to + r * 8u, from, 8);
         else
-            memcpy(to + r * bytes, from, bytes);
+            memcpy(to + r * bytes, from, n * bytes);
     }
 }
 

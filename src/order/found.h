@@ -142,8 +142,11 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t i = 0; i < n; i++, ++*bit)
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value >> i & 1u) << *bit % 8);
+    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
+        const uint32_t from = *bit % 8;
+        k = 8 - from < n ? 8 - from : n;
+        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
+    }
 }
 
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {

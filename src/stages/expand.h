@@ -52,12 +52,18 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    for (uint32_t r = t->row; r < t->end; r++) {
+    const bool dense = l->bytes == bytes && dlpi_found_of(p)->most_items > 1;
+    for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        if (bytes == 8)
+        n = 1;
+        if (dense)
+            while (r + n < t->end && row[r + n].cell == row[r].cell &&
+                   row[r + n].number == row[r].number + n)
+                n++;
+        if (bytes == 8 && n == 1)
             memcpy(to + r * 8u, from, 8);
         else
-            memcpy(to + r * bytes, from, bytes);
+            memcpy(to + r * bytes, from, n * bytes);
     }
 }
 
