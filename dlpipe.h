@@ -7361,14 +7361,21 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s, seed;
-    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
-    if (!q->shuffle_inputs) return j;
-    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
-    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
-                              j);
+/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
+                               uint32_t n, uint64_t *out) {
+    const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const dlp_permutation *order;
+    for (uint32_t k = 0; k < n; k++)
+        out[k] = q->weights ? dlpi_found_member(q, epoch, s, pass, place + k)
+                            : (place + k) * q->streams + s;
+    if (q->weights || !q->shuffle_inputs) return;
+    order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
+                                dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+    if (q->streams == 1)
+        dlp_permutation_block(order, place, n, out);
+    else
+        for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -7424,8 +7431,11 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t i = 0; i < n; i++, ++*bit)
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value >> i & 1u) << *bit % 8);
+    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
+        const uint32_t from = *bit % 8;
+        k = 8 - from < n ? 8 - from : n;
+        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
+    }
 }
 
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
@@ -9026,6 +9036,8 @@ typedef struct dlpi_source_ops {
     /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
+    int (*many)(struct dlpi_worker *w, uint32_t cell); /* one try of each, until one fails: load's
+                                                          code of that; 0: none did. Or NULL */
     uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
                                              the keeper; NULL: it does not ask */
 } dlpi_source_ops;
@@ -9047,10 +9059,11 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
 enum {
-    DLPI_HELD_TAKES = 1,  /* a unit gets it before its claim here: the first that writes */
-    DLPI_HELD_WRITES = 2, /* of several, each the cells of the rows that are its own items */
-    DLPI_HELD_READS = 4,  /* with its last row a unit gives it up */
-    DLPI_HELD_SEES = 8    /* it reads, and leaves it to a stage that reads after it */
+    DLPI_HELD_TAKES = 1,   /* a unit gets it before its claim here: the first that writes */
+    DLPI_HELD_WRITES = 2,  /* of several, each the cells of the rows that are its own items */
+    DLPI_HELD_READS = 4,   /* with its last row a unit gives it up */
+    DLPI_HELD_SEES = 8,    /* it reads, and leaves it to a stage that reads after it */
+    DLPI_HELD_LENGTHS = 16 /* it writes, and `written` keeps the lengths of each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -10943,19 +10956,22 @@ typedef struct dlpi_seeing {
 /* The callback of such a stage. */
 static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
-    void *data[DLP_MAX_FIELDS];
-    uint64_t length[DLP_MAX_FIELDS];
-    dlp_item seen = *it;
+    void *data[DLP_MAX_FIELDS], **all = it->data;
+    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
+    const uint32_t n_all = it->n_fields, n = k->n;
     int rc;
-    for (uint32_t f = 0; f < k->n; f++) {
-        data[f] = it->data[k->at[f]];
-        length[f] = it->length[k->at[f]];
+    for (uint32_t f = 0; f < n; f++) {
+        data[f] = all[k->at[f]];
+        length[f] = lengths[k->at[f]];
     }
-    seen.data = data;
-    seen.length = length;
-    seen.n_fields = k->n;
-    rc = k->callback(k->user, &seen);
-    for (uint32_t f = 0; f < k->n; f++) it->length[k->at[f]] = length[f];
+    it->data = data;
+    it->length = length;
+    it->n_fields = n;
+    rc = k->callback(k->user, it);
+    for (uint32_t f = 0; f < n; f++) lengths[k->at[f]] = length[f];
+    it->data = all;
+    it->length = lengths;
+    it->n_fields = n_all;
     return rc;
 }
 
@@ -12878,8 +12894,9 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
+    const dlp_item *given = &w->given;
     uint64_t any = w->p->items.any_ragged;
-    for (uint32_t f = 0; f < w->p->items.n; f++) any |= w->length[f];
+    for (uint32_t f = 0; f < given->n_fields; f++) any |= given->length[f];
     return any != 0;
 }
 
@@ -12927,11 +12944,11 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
-/* The item's fields that end before the batch, its zeros, and the index that its own dataset knows
-   it by. */
-static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row) {
+/* The item's fields that end before the batch, its zeros, unless the row has them already, and the
+   index that its own dataset knows it by. */
+static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
     if (dlpi_row_held(w)) w->p->holder->at(w, row);
-    dlpi_rows_zero(w, row, 1);
+    if (!zeroed) dlpi_rows_zero(w, row, 1);
     w->item.index -= w->st->scope.first;
 }
 
@@ -12951,23 +12968,9 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memset(w->length + scope->own, 0,
                (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
-    dlpi_row_cells(w, row);
+    dlpi_row_cells(w, row, false);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return false;
-}
-
-/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
-   goes by the last stage that it passes. */
-__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
-                                                    uint32_t row) {
-    const dlp_pipe *p = w->p;
-    if (w->item.index >= p->fetch->dataset->n_items) return dlpi_row_no_item(w, t, row);
-    w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
-    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->put(w, t->slot, row, false);
-    return DLPI_ROW_DONE;
 }
 
 /* The worker's item is to be one of this slot. */
@@ -12982,19 +12985,40 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
-/* Make it that of this row, whatever a callback has made of it: one copy of the whole costs less
-   than to look what of it has changed. Returns its position. */
-static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
+/* Make it that of this row, which has that index, whatever a callback has made of it: one copy of
+   the whole costs less than to look what of it has changed. Returns its position. */
+static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
     w->item = w->given;
-    w->item.index = w->index[row];
+    w->item.index = index;
     w->item.position = position;
     w->item.row = row;
     for (uint32_t f = 0, n = p->items.n; f < n; f++)
         w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
     return position;
+}
+
+static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
+    return dlpi_item_of(w, row, w->index[row]);
+}
+
+/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
+   goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const bool none = w->index[row] >= p->fetch->dataset->n_items;
+    w->passed += !none;
+    if (!none && !dlpi_row_kept(w)) return DLPI_ROW_DONE;
+    dlpi_item_row(w, row);
+    if (none) return dlpi_row_no_item(w, t, row);
+    if (p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    p->keeper->put(w, t->slot, row, false);
+    return DLPI_ROW_DONE;
 }
 
 /* The code of what the callback of a row returned. Words that an item before has left are not
@@ -13016,9 +13040,9 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
-/* Is more to do once the row's callback has returned? */
+/* Is more to do once the row's callback has returned, though it set no lengths? */
 static inline bool dlpi_row_ends(const dlpi_worker *w) {
-    return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
+    return w->has_special && (dlpi_row_kept(w) || (w->st->held & DLPI_HELD_LENGTHS) != 0);
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -13055,20 +13079,22 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
-   a constant. Returns DLPI_ROW_*. */
+   a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
-                                 int ask) {
+                                 int ask, bool zeroed) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
-    const uint64_t position = dlpi_item_row(w, row), index = it->index;
+    const uint64_t index = w->index[row];
+    uint64_t position;
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
+    position = dlpi_item_of(w, row, index);
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     DLPI_STORE_RLX(&block->current_position, position);
-    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row);
+    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
@@ -13086,7 +13112,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
 
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL);
+    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
 }
 
 /* Attempts at a row until it is done, parked, or goes back. */
@@ -13196,7 +13222,8 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* All rows of a unit of which nothing is known but the indices. ask: of each. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_tally *n) {
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
+                                 dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
         int what;
@@ -13204,28 +13231,26 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, 0, ask);
+        what = dlpi_row_attempt(w, t, row, 0, ask, zeroed);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
-                                                      dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, n);
-}
-
-/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes and
-   that is all its stage asks for besides. A memset between two copies keeps the second copy's reads
-   from starting early. Returns false, having done nothing, where rows are cleared one by one. */
+/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes. A
+   memset between two copies keeps the second copy's reads from starting early. Returns false, having
+   done nothing, where rows are cleared one by one. */
 __attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlpi_unit *t) {
     const uint64_t rows = t->end - t->row;
-    if (dlpi_row_has_more(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
-        rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES)
-        return false;
+    if (w->st->scope.first != 0 || rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES) return false;
     dlpi_rows_zero(w, t->row, rows);
     return true;
+}
+
+__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
+                                                      bool zeroed, dlpi_tally *n) {
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
 }
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
@@ -13278,6 +13303,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t done;
     const bool plain =
         p->open_end == 0 && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
+    bool zeroed = false;
     dlpi_tally n = {0, 0, 0, 0};
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -13288,10 +13314,11 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (plain && (!w->has_special || dlpi_unit_zeroed(w, t)))
-        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, &n);
+    if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
+    if (plain && (!w->has_special || (zeroed && !dlpi_row_held(w))))
+        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
     else if (plain && !dlpi_row_has_more(w))
-        dlpi_unit_cells(w, t, &n);
+        dlpi_unit_cells(w, t, zeroed, &n);
     else
         dlpi_unit_rows_run(w, t, already, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
@@ -15968,7 +15995,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    dlpi_row_cells(w, a->row);
+    dlpi_row_cells(w, a->row, false);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
@@ -17562,7 +17589,7 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
    one, with the batch. */
-static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
@@ -17572,7 +17599,7 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
 }
 
 /* It is no error: the row that *e names is left out. */
-static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
@@ -17744,7 +17771,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
+DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
     dlpi_error_item(&e, cell->index, cell->epoch, 0);
@@ -17754,17 +17781,23 @@ static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
              cell->index, e.message);
 }
 
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    for (;;) {
+/* Try once. Returns 0, or what is wrong. */
+static int dlpi_input_try(dlpi_worker *w, uint32_t c) {
+    int rc;
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+    dlpi_words_forget(w);
+    rc = w->p->source->load(w, c);
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    return rc;
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. rc: what a first try came to; 0: it
+   was not tried. Returns what the cell then is. */
+static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, int rc) {
+    for (;; rc = 0) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
-        dlpi_words_forget(w);
-        rc = w->p->source->load(w, c);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-        if (rc == 0) return DLPI_INPUT_LOADED;
+        if (rc == 0 && (rc = dlpi_input_try(w, c)) == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -17781,22 +17814,33 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     }
 }
 
+/* Input i of the cell is about to be tried. Returns its index. */
+static inline uint64_t dlpi_input_next_is(dlpi_worker *w, dlpi_input *cell, uint32_t i) {
+    cell->index = dlpi_input_indices(cell)[i];
+    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+    return cell->index;
+}
+
+/* Input i of the cell is loaded, and has so many items. counts: of the cell. */
+static inline void dlpi_input_is_made(dlpi_input *cell, uint32_t *counts, uint32_t i, uint64_t n) {
+    counts[i] = (uint32_t)n;
+    cell->rec = 0;                      /* the next one's */
+    DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
+}
+
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const uint64_t *index = dlpi_input_indices(cell);
     uint32_t *items = dlpi_input_counts(w->p, cell);
-    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+    int rc = w->p->source->many != NULL ? w->p->source->many(w, c) : 0;
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++, rc = 0) {
         uint32_t what;
-        cell->index = index[i];
-        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-        what = dlpi_input_tries(w, c, cell);
+        dlpi_input_next_is(w, cell, i);
+        what = dlpi_input_tries(w, c, cell, rc);
         if (what != DLPI_INPUT_LOADED) return what;
-        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
-        cell->rec = 0;                      /* the next one's */
-        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        dlpi_input_is_made(cell, items, i, cell->items);
         if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
     }
     return DLPI_INPUT_LOADED;
@@ -18156,21 +18200,24 @@ static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
-/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
-   each once, but where it begins elsewhere: after a seek, or in another epoch. */
-static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+/* n inputs of stream i, from that ordinal on and of one pass, have so many items. A stream's are
+   learned in their order, each once, but where it begins elsewhere: after a seek, or in another
+   epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint32_t n,
+                                  uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
     if (q->joins != NULL) return; /* rows have no passes of their own */
     if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
-        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
-        x->pass_left = n - ordinal % n;
-        x->pass_whole = x->pass_left == n;
+        const uint64_t all = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = all - ordinal % all;
+        x->pass_whole = x->pass_left == all;
         x->pass_items = 0;
         x->pass_epoch = q->epoch;
     }
     x->pass_items += items;
-    x->pass_next = ordinal + 1;
-    if (--x->pass_left == 0 && x->pass_whole && q->spread != NULL)
+    x->pass_next = ordinal + n;
+    x->pass_left -= n;
+    if (x->pass_left == 0 && x->pass_whole && q->spread != NULL)
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
@@ -18214,7 +18261,7 @@ static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
 }
 
 /* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
     cell->error.code = 0;
@@ -18226,7 +18273,7 @@ static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
 
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
    ends before the input. */
-static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
@@ -18605,7 +18652,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
 
 /* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
    items. False if that is an error. Then the stream ends before the input. */
-static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
@@ -18650,6 +18697,14 @@ static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     return q->all->rc != DLP_OK;
 }
 
+/* Statistics: so many inputs are known. empty: how many of them have no item. */
+static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
+    dlpi_found_counts *to = dlpi_found_of(p)->counts;
+    dlpi_bump(&to->inputs, inputs);
+    dlpi_bump(&to->items, items);
+    dlpi_bump(&to->empty, empty);
+}
+
 /* Take the count of input k of cell c: the next input of stream i whose count was not known. An
    input that was left out has no items. Returns false if the count cannot be right. */
 static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
@@ -18659,7 +18714,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = left_out ? 0 : *known, used = 0;
-    dlpi_found_pass_count(q, i, u->ordinal + k, items);
+    dlpi_found_pass_count(q, i, u->ordinal + k, 1, items);
     if (q->pairs && items == 0) {
         u->lost |= UINT32_C(1) << k;
         items = 1;
@@ -18674,6 +18729,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         return false;
     }
     *known = (uint32_t)items;
+    dlpi_found_counted(p, 1, items, items == 0);
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -18682,16 +18738,29 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, q, i);
 }
 
-/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
-static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
+/* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
+   items that the stream gives. */
+static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t end) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint64_t empty = 0;
-    dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, items);
-    for (; k < u->learned; k++) empty += known[k] == 0;
-    dlpi_bump(&q->counts->empty, empty);
+    const uint32_t first = u->learned;
+    uint64_t items = 0, empty = x->empty, none = 0;
+    if (q->joins != NULL || q->pairs || (q->rule && q->rule->taken)) return;
+    if (x->at.used > 0 && x->at.ordinal >= u->ordinal + first) return;
+    if (q->plan.steps != 0 && empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
+        return; /* one of them may be the one that proves that no item comes */
+    for (uint32_t k = first; k < end; k++) {
+        items += known[k];
+        none += known[k] == 0;
+        empty = known[k] == 0 ? empty + 1 : 0;
+    }
+    dlpi_found_pass_count(q, i, u->ordinal + first, end - first, items);
+    u->n += items;
+    u->learned = end;
+    x->empty = empty;
+    q->any |= items > 0;
+    dlpi_found_counted(p, end - first, items, none);
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
@@ -18718,18 +18787,18 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const dlpi_input *cell = dlpi_input_at(p, c);
     if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
-    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
-    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t made = loaded ? u->run : cell->made;
     if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
+    if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
-    dlpi_found_count(p, c, first, u->n - n);
     if (q->joins != NULL) q->joins->learned(q, c);
     dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
@@ -18948,8 +19017,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;
     }
-    for (uint32_t k = 0; k < run; k++)
-        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
@@ -19089,7 +19157,8 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
 
 /* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
    row may be another rank's, so ranks that share a stream fail at the same batch. */
-static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
+DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s,
+                                            uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e = dlpi_input_at(p, x->known)->error;
     e.position = slot->position + r;
@@ -19104,19 +19173,19 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column;
-    uint64_t *index = dlpi_slot_index(p, s);
+    uint64_t *index = dlpi_slot_index(p, s), from = u->from;
+    const uint64_t most = q->most_items;
     const bool shuffled = dlpi_found_shuffled(q);
+    uint32_t input = u->input;
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == items[u->input]) {
-            u->input++;
-            u->from = 0;
-        }
-        row[r].cell = c;
-        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = of[u->input];
+    for (uint32_t end = r + n; r < end; from++, r++) {
+        for (; from == items[input]; from = 0) input++;
+        row[r] = (dlpi_found_row){c, (uint32_t)(input * most + (shuffled ? index[r] : from))};
+        index[r] = of[input];
     }
+    u->input = input;
+    u->from = from;
     dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
@@ -19585,6 +19654,7 @@ typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
+    bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
                           not: of the first n_read, which requests write into the cell */
@@ -19884,20 +19954,29 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
-                                   const uint64_t *at, dlpi_expand_item *by) {
-    it->length = dlpi_expand_lengths_at(fs, to, by);
-    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
-    it->n_fields = fs->n;
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                   dlpi_expand_item *by) {
+    const uint32_t n = l->fs.n;
+    it->length = dlpi_expand_lengths_at(&l->fs, to, by);
+    for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
+    it->n_fields = n;
     it->data = by->data;
 }
 
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
-    dlpi_expand_point(it, to, fs, at, by);
-    if (zero && fs->n > 0) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+/* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
+DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                 dlpi_expand_item *by, bool zero) {
+    const uint32_t n = l->fs.n;
+    dlpi_expand_point(it, to, l, by);
+    if (zero && l->bytes == 8) memset(to, 0, 8);
+    if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
+    it->length[0] = 0;
+    for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
+}
+
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
+                              bool zero) {
+    dlpi_expand_new(it, to, l, by, zero);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -19944,7 +20023,7 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
         const dlpi_step *k = &l->steps[i];
         dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, &l->fs, l->at, &by);
+        dlpi_expand_point(&seen, to, l, &by);
         seen.data += k->first;
         seen.length += k->first;
         seen.n_fields = k->n;
@@ -20013,6 +20092,14 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
+/* What is asked for an item that fetch has written to `to`: lengths, steps. given: the item without
+   its fields. */
+static int dlpi_fetched_asks(dlpi_worker *w, const dlpi_level *l, const dlp_item *given,
+                             uint8_t *to) {
+    const int rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
    so that one that is made again is what it was. Returns 0, or the code. */
@@ -20020,27 +20107,25 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
                                   uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
-    dlp_item given;
+    const dlp_item given = *in;
     int rc = 0;
-    if (l->n_steps > 0) given = *in;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, &l->fs, l->at, by);
+        dlpi_expand_point(in, to, l, by);
     } else if (x->found.arrivals != NULL) {
         memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, &l->fs, l->at, by);
+        dlpi_expand_point(in, to, l, by);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
+        dlpi_expand_begin(in, to, l, by, !x->input.writes_all_bytes);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
+    return rc != 0 ? rc : dlpi_fetched_asks(w, l, &given, to);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */
@@ -20110,8 +20195,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->level->fs, x->level->at,
-                      &r->fields, !x->input.writes_all_bytes);
+    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
+                      !x->input.writes_all_bytes);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -22006,6 +22091,7 @@ typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
     uint32_t asked;           /* desc.n_cells */
+    bool ragged;              /* one of the fields is */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
     const dlpi_stage *takes, *reads;
@@ -22191,10 +22277,11 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    for (uint32_t f = 0; f < k->n; f++) {
-        const bool read = k->f[f].f.ragged && !dlpi_row_fills(w);
+    const bool reads = k->ragged && !dlpi_row_fills(w);
+    const uint32_t n = k->n;
+    for (uint32_t f = 0; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
-        w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
+        w->length[first + f] = reads && k->f[f].f.ragged ? ((uint64_t *)(void *)at)[f] : 0;
     }
 }
 
@@ -22336,8 +22423,8 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     int rc = DLP_OK;
     if (p->items.n + k->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
-    for (uint32_t i = 0; i < k->n; i++)
-        if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
+    for (uint32_t i = 0; i < k->n; i++) k->ragged |= st->fields[i].ragged != 0;
+    if (k->ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
         if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
@@ -22345,6 +22432,8 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
+    for (int i = 0; i < p->n_item_work && k->ragged; i++)
+        if ((p->work[i]->held & DLPI_HELD_WRITES) != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
     dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
@@ -22880,7 +22969,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), &x->level->fs, x->level->at, &by, false);
+    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -24816,12 +24905,18 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    for (uint32_t r = t->row; r < t->end; r++) {
+    const bool dense = l->bytes == bytes && dlpi_found_of(p)->most_items > 1;
+    for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        if (bytes == 8)
+        n = 1;
+        if (dense)
+            while (r + n < t->end && row[r + n].cell == row[r].cell &&
+                   row[r + n].number == row[r].number + n)
+                n++;
+        if (bytes == 8 && n == 1)
             memcpy(to + r * 8u, from, 8);
         else
-            memcpy(to + r * bytes, from, bytes);
+            memcpy(to + r * bytes, from, n * bytes);
     }
 }
 
@@ -24946,8 +25041,12 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
-static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
+
+DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
+    x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
@@ -25014,7 +25113,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
 
 /* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
    Before that the input is tried again as often as it may be. */
-static bool dlpi_line_leaves(dlpi_line *b, int code) {
+DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
@@ -25060,7 +25159,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlpi_making m;
     int rc;
     memset(fields.none, 0, sizeof fields.none);
-    dlpi_expand_point(&in, dlpi_line_place(b, l), &l->fs, l->at, &fields);
+    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -25196,6 +25295,65 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_expand_load_by(w, w->p->source_stage->self, c);
 }
 
+/* True if dlpi_expand_many can make the items of the inputs of x. */
+DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
+           x->part.load == NULL && x->reads == NULL && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
+}
+
+/* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
+   and of a cell change for each input as in dlpi_input_all; all else is asked for once. Returns
+   what the first input came to that failed, or 0. */
+static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const dlpi_level *l = x->level;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const uint32_t from = cell->made, n = cell->run;
+    const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
+    const bool asks = l->n_steps > 0 || l->fs.any_ragged || dlpi_expand_last(x)->fs.any_ragged;
+    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
+    dlp_item given;
+    dlpi_expand_item fields;
+    uint64_t all = 0;
+    uint32_t i = from;
+    int rc = 0;
+    if (!x->plain || cell->rec != 0) return 0;
+    given = dlpi_expand_in(w, x, cell);
+    b.cell = dlpi_expand_cell_at(w->p, x, c);
+    if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
+    dlpi_words_forget(w);
+    for (; i < n; i++) {
+        uint8_t *to;
+        dlp_item in = given; /* whole, before words of it change: a load that waits for none */
+        given.index = in.index = dlpi_input_next_is(w, cell, i);
+        given.position = in.position = cell->first + in.index;
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        b.items = b.cell + i * x->one_bytes;
+        b.made = 0;
+        to = dlpi_line_place(&b, l);
+        dlpi_expand_new(&in, to, l, &fields, zeroes && expands);
+        in.n_fields = x->n_fetched;
+        rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0 && asks) rc = dlpi_fetched_asks(w, l, &given, to);
+        if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
+        if (rc == 0 && asks) rc = dlpi_line_lengths(&b);
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        if (rc == 0) b.made += !expands;
+        if (rc != 0 && rc != DLP_SKIP) break;
+        rc = 0;
+        all += b.made;
+        dlpi_input_is_made(cell, items, i, b.made);
+        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+        if (dlpi_stopped(w->p)) break;
+    }
+    dlpi_bump(&w->block->items, cell->made - from);
+    dlpi_bump(&w->block->bytes, all * dlpi_expand_last(x)->bytes);
+    return rc == 0 ? 0 : dlpi_item_returned(w, rc);
+}
+
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
     return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
@@ -25207,6 +25365,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
+    .many = dlpi_expand_many,
     .keeps = dlpi_expand_keeps,
 };
 
@@ -39192,7 +39351,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = m->given;
-    dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
     if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
     x->n_made = ++m->made;

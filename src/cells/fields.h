@@ -125,19 +125,22 @@ typedef struct dlpi_seeing {
 /* The callback of such a stage. */
 static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
-    void *data[DLP_MAX_FIELDS];
-    uint64_t length[DLP_MAX_FIELDS];
-    dlp_item seen = *it;
+    void *data[DLP_MAX_FIELDS], **all = it->data;
+    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
+    const uint32_t n_all = it->n_fields, n = k->n;
     int rc;
-    for (uint32_t f = 0; f < k->n; f++) {
-        data[f] = it->data[k->at[f]];
-        length[f] = it->length[k->at[f]];
+    for (uint32_t f = 0; f < n; f++) {
+        data[f] = all[k->at[f]];
+        length[f] = lengths[k->at[f]];
     }
-    seen.data = data;
-    seen.length = length;
-    seen.n_fields = k->n;
-    rc = k->callback(k->user, &seen);
-    for (uint32_t f = 0; f < k->n; f++) it->length[k->at[f]] = length[f];
+    it->data = data;
+    it->length = length;
+    it->n_fields = n;
+    rc = k->callback(k->user, it);
+    for (uint32_t f = 0; f < n; f++) lengths[k->at[f]] = length[f];
+    it->data = all;
+    it->length = lengths;
+    it->n_fields = n_all;
     return rc;
 }
 

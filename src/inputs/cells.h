@@ -236,7 +236,7 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
    one, with the batch. */
-static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
@@ -246,7 +246,7 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
 }
 
 /* It is no error: the row that *e names is left out. */
-static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
@@ -418,7 +418,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
+DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
     dlpi_error_item(&e, cell->index, cell->epoch, 0);
@@ -428,17 +428,23 @@ static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
              cell->index, e.message);
 }
 
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    for (;;) {
+/* Try once. Returns 0, or what is wrong. */
+static int dlpi_input_try(dlpi_worker *w, uint32_t c) {
+    int rc;
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+    dlpi_words_forget(w);
+    rc = w->p->source->load(w, c);
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    return rc;
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. rc: what a first try came to; 0: it
+   was not tried. Returns what the cell then is. */
+static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, int rc) {
+    for (;; rc = 0) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
-        dlpi_words_forget(w);
-        rc = w->p->source->load(w, c);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-        if (rc == 0) return DLPI_INPUT_LOADED;
+        if (rc == 0 && (rc = dlpi_input_try(w, c)) == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -455,22 +461,33 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     }
 }
 
+/* Input i of the cell is about to be tried. Returns its index. */
+static inline uint64_t dlpi_input_next_is(dlpi_worker *w, dlpi_input *cell, uint32_t i) {
+    cell->index = dlpi_input_indices(cell)[i];
+    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+    return cell->index;
+}
+
+/* Input i of the cell is loaded, and has so many items. counts: of the cell. */
+static inline void dlpi_input_is_made(dlpi_input *cell, uint32_t *counts, uint32_t i, uint64_t n) {
+    counts[i] = (uint32_t)n;
+    cell->rec = 0;                      /* the next one's */
+    DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
+}
+
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const uint64_t *index = dlpi_input_indices(cell);
     uint32_t *items = dlpi_input_counts(w->p, cell);
-    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+    int rc = w->p->source->many != NULL ? w->p->source->many(w, c) : 0;
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++, rc = 0) {
         uint32_t what;
-        cell->index = index[i];
-        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-        what = dlpi_input_tries(w, c, cell);
+        dlpi_input_next_is(w, cell, i);
+        what = dlpi_input_tries(w, c, cell, rc);
         if (what != DLPI_INPUT_LOADED) return what;
-        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
-        cell->rec = 0;                      /* the next one's */
-        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        dlpi_input_is_made(cell, items, i, cell->items);
         if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
     }
     return DLPI_INPUT_LOADED;

@@ -305,7 +305,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
 
 /* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
    items. False if that is an error. Then the stream ends before the input. */
-static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
@@ -350,6 +350,14 @@ static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     return q->all->rc != DLP_OK;
 }
 
+/* Statistics: so many inputs are known. empty: how many of them have no item. */
+static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
+    dlpi_found_counts *to = dlpi_found_of(p)->counts;
+    dlpi_bump(&to->inputs, inputs);
+    dlpi_bump(&to->items, items);
+    dlpi_bump(&to->empty, empty);
+}
+
 /* Take the count of input k of cell c: the next input of stream i whose count was not known. An
    input that was left out has no items. Returns false if the count cannot be right. */
 static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t k,
@@ -359,7 +367,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = left_out ? 0 : *known, used = 0;
-    dlpi_found_pass_count(q, i, u->ordinal + k, items);
+    dlpi_found_pass_count(q, i, u->ordinal + k, 1, items);
     if (q->pairs && items == 0) {
         u->lost |= UINT32_C(1) << k;
         items = 1;
@@ -374,6 +382,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
         return false;
     }
     *known = (uint32_t)items;
+    dlpi_found_counted(p, 1, items, items == 0);
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -382,16 +391,29 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, q, i);
 }
 
-/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
-static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
+/* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
+   items that the stream gives. */
+static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t end) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint64_t empty = 0;
-    dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, items);
-    for (; k < u->learned; k++) empty += known[k] == 0;
-    dlpi_bump(&q->counts->empty, empty);
+    const uint32_t first = u->learned;
+    uint64_t items = 0, empty = x->empty, none = 0;
+    if (q->joins != NULL || q->pairs || (q->rule && q->rule->taken)) return;
+    if (x->at.used > 0 && x->at.ordinal >= u->ordinal + first) return;
+    if (q->plan.steps != 0 && empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
+        return; /* one of them may be the one that proves that no item comes */
+    for (uint32_t k = first; k < end; k++) {
+        items += known[k];
+        none += known[k] == 0;
+        empty = known[k] == 0 ? empty + 1 : 0;
+    }
+    dlpi_found_pass_count(q, i, u->ordinal + first, end - first, items);
+    u->n += items;
+    u->learned = end;
+    x->empty = empty;
+    q->any |= items > 0;
+    dlpi_found_counted(p, end - first, items, none);
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
@@ -418,18 +440,18 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const dlpi_input *cell = dlpi_input_at(p, c);
     if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
-    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
-    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t made = loaded ? u->run : cell->made;
     if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
+    if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
-    dlpi_found_count(p, c, first, u->n - n);
     if (q->joins != NULL) q->joins->learned(q, c);
     dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
@@ -648,8 +670,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;
     }
-    for (uint32_t k = 0; k < run; k++)
-        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
@@ -789,7 +810,8 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
 
 /* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
    row may be another rank's, so ranks that share a stream fail at the same batch. */
-static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
+DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s,
+                                            uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e = dlpi_input_at(p, x->known)->error;
     e.position = slot->position + r;
@@ -804,19 +826,19 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column;
-    uint64_t *index = dlpi_slot_index(p, s);
+    uint64_t *index = dlpi_slot_index(p, s), from = u->from;
+    const uint64_t most = q->most_items;
     const bool shuffled = dlpi_found_shuffled(q);
+    uint32_t input = u->input;
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == items[u->input]) {
-            u->input++;
-            u->from = 0;
-        }
-        row[r].cell = c;
-        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = of[u->input];
+    for (uint32_t end = r + n; r < end; from++, r++) {
+        for (; from == items[input]; from = 0) input++;
+        row[r] = (dlpi_found_row){c, (uint32_t)(input * most + (shuffled ? index[r] : from))};
+        index[r] = of[input];
     }
+    u->input = input;
+    u->from = from;
     dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;

@@ -38,6 +38,7 @@ typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool cached;    /* the keeper is asked for inputs */
+    bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
     bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
                           not: of the first n_read, which requests write into the cell */
@@ -337,20 +338,29 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
-                                   const uint64_t *at, dlpi_expand_item *by) {
-    it->length = dlpi_expand_lengths_at(fs, to, by);
-    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
-    it->n_fields = fs->n;
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                   dlpi_expand_item *by) {
+    const uint32_t n = l->fs.n;
+    it->length = dlpi_expand_lengths_at(&l->fs, to, by);
+    for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
+    it->n_fields = n;
     it->data = by->data;
 }
 
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
-    dlpi_expand_point(it, to, fs, at, by);
-    if (zero && fs->n > 0) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+/* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
+DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                 dlpi_expand_item *by, bool zero) {
+    const uint32_t n = l->fs.n;
+    dlpi_expand_point(it, to, l, by);
+    if (zero && l->bytes == 8) memset(to, 0, 8);
+    if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
+    it->length[0] = 0;
+    for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
+}
+
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
+                              bool zero) {
+    dlpi_expand_new(it, to, l, by, zero);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -397,7 +407,7 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
     for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
         const dlpi_step *k = &l->steps[i];
         dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, &l->fs, l->at, &by);
+        dlpi_expand_point(&seen, to, l, &by);
         seen.data += k->first;
         seen.length += k->first;
         seen.n_fields = k->n;
@@ -466,6 +476,14 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
+/* What is asked for an item that fetch has written to `to`: lengths, steps. given: the item without
+   its fields. */
+static int dlpi_fetched_asks(dlpi_worker *w, const dlpi_level *l, const dlp_item *given,
+                             uint8_t *to) {
+    const int rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
    so that one that is made again is what it was. Returns 0, or the code. */
@@ -473,27 +491,25 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t
                                   uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
-    dlp_item given;
+    const dlp_item given = *in;
     int rc = 0;
-    if (l->n_steps > 0) given = *in;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, &l->fs, l->at, by);
+        dlpi_expand_point(in, to, l, by);
     } else if (x->found.arrivals != NULL) {
         memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, &l->fs, l->at, by);
+        dlpi_expand_point(in, to, l, by);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, &l->fs, l->at, by, !x->input.writes_all_bytes);
+        dlpi_expand_begin(in, to, l, by, !x->input.writes_all_bytes);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0) rc = dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, by));
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, &given, to);
+    return rc != 0 ? rc : dlpi_fetched_asks(w, l, &given, to);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */

@@ -239,21 +239,24 @@ static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
-/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
-   each once, but where it begins elsewhere: after a seek, or in another epoch. */
-static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+/* n inputs of stream i, from that ordinal on and of one pass, have so many items. A stream's are
+   learned in their order, each once, but where it begins elsewhere: after a seek, or in another
+   epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint32_t n,
+                                  uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
     if (q->joins != NULL) return; /* rows have no passes of their own */
     if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
-        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
-        x->pass_left = n - ordinal % n;
-        x->pass_whole = x->pass_left == n;
+        const uint64_t all = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = all - ordinal % all;
+        x->pass_whole = x->pass_left == all;
         x->pass_items = 0;
         x->pass_epoch = q->epoch;
     }
     x->pass_items += items;
-    x->pass_next = ordinal + 1;
-    if (--x->pass_left == 0 && x->pass_whole && q->spread != NULL)
+    x->pass_next = ordinal + n;
+    x->pass_left -= n;
+    if (x->pass_left == 0 && x->pass_whole && q->spread != NULL)
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
@@ -297,7 +300,7 @@ static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
 }
 
 /* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
     cell->error.code = 0;
@@ -309,7 +312,7 @@ static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
 
 /* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
    ends before the input. */
-static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     const uint64_t n = cell->error.position;
     dlp_error e = cell->error;

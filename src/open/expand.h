@@ -23,7 +23,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = m->given;
-    dlpi_expand_begin(&m->item, dlpi_line_place(m->line, to), &to->fs, to->at, &m->fields, true);
+    dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
     if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
     x->n_made = ++m->made;

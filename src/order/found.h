@@ -72,14 +72,21 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s, seed;
-    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
-    if (!q->shuffle_inputs) return j;
-    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
-    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
-                              j);
+/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
+                               uint32_t n, uint64_t *out) {
+    const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const dlp_permutation *order;
+    for (uint32_t k = 0; k < n; k++)
+        out[k] = q->weights ? dlpi_found_member(q, epoch, s, pass, place + k)
+                            : (place + k) * q->streams + s;
+    if (q->weights || !q->shuffle_inputs) return;
+    order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
+                                dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+    if (q->streams == 1)
+        dlp_permutation_block(order, place, n, out);
+    else
+        for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -135,8 +142,11 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t i = 0; i < n; i++, ++*bit)
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value >> i & 1u) << *bit % 8);
+    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
+        const uint32_t from = *bit % 8;
+        k = 8 - from < n ? 8 - from : n;
+        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
+    }
 }
 
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {

@@ -79,6 +79,8 @@ typedef struct dlpi_source_ops {
     /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
+    int (*many)(struct dlpi_worker *w, uint32_t cell); /* one try of each, until one fails: load's
+                                                          code of that; 0: none did. Or NULL */
     uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
                                              the keeper; NULL: it does not ask */
 } dlpi_source_ops;
@@ -100,10 +102,11 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
 enum {
-    DLPI_HELD_TAKES = 1,  /* a unit gets it before its claim here: the first that writes */
-    DLPI_HELD_WRITES = 2, /* of several, each the cells of the rows that are its own items */
-    DLPI_HELD_READS = 4,  /* with its last row a unit gives it up */
-    DLPI_HELD_SEES = 8    /* it reads, and leaves it to a stage that reads after it */
+    DLPI_HELD_TAKES = 1,   /* a unit gets it before its claim here: the first that writes */
+    DLPI_HELD_WRITES = 2,  /* of several, each the cells of the rows that are its own items */
+    DLPI_HELD_READS = 4,   /* with its last row a unit gives it up */
+    DLPI_HELD_SEES = 8,    /* it reads, and leaves it to a stage that reads after it */
+    DLPI_HELD_LENGTHS = 16 /* it writes, and `written` keeps the lengths of each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last

@@ -43,8 +43,9 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
+    const dlp_item *given = &w->given;
     uint64_t any = w->p->items.any_ragged;
-    for (uint32_t f = 0; f < w->p->items.n; f++) any |= w->length[f];
+    for (uint32_t f = 0; f < given->n_fields; f++) any |= given->length[f];
     return any != 0;
 }
 
@@ -92,11 +93,11 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
-/* The item's fields that end before the batch, its zeros, and the index that its own dataset knows
-   it by. */
-static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row) {
+/* The item's fields that end before the batch, its zeros, unless the row has them already, and the
+   index that its own dataset knows it by. */
+static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
     if (dlpi_row_held(w)) w->p->holder->at(w, row);
-    dlpi_rows_zero(w, row, 1);
+    if (!zeroed) dlpi_rows_zero(w, row, 1);
     w->item.index -= w->st->scope.first;
 }
 
@@ -116,23 +117,9 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memset(w->length + scope->own, 0,
                (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
-    dlpi_row_cells(w, row);
+    dlpi_row_cells(w, row, false);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return false;
-}
-
-/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
-   goes by the last stage that it passes. */
-__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
-                                                    uint32_t row) {
-    const dlp_pipe *p = w->p;
-    if (w->item.index >= p->fetch->dataset->n_items) return dlpi_row_no_item(w, t, row);
-    w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
-    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->put(w, t->slot, row, false);
-    return DLPI_ROW_DONE;
 }
 
 /* The worker's item is to be one of this slot. */
@@ -147,19 +134,40 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
-/* Make it that of this row, whatever a callback has made of it: one copy of the whole costs less
-   than to look what of it has changed. Returns its position. */
-static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
+/* Make it that of this row, which has that index, whatever a callback has made of it: one copy of
+   the whole costs less than to look what of it has changed. Returns its position. */
+static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
     w->item = w->given;
-    w->item.index = w->index[row];
+    w->item.index = index;
     w->item.position = position;
     w->item.row = row;
     for (uint32_t f = 0, n = p->items.n; f < n; f++)
         w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
     return position;
+}
+
+static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
+    return dlpi_item_of(w, row, w->index[row]);
+}
+
+/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
+   goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const bool none = w->index[row] >= p->fetch->dataset->n_items;
+    w->passed += !none;
+    if (!none && !dlpi_row_kept(w)) return DLPI_ROW_DONE;
+    dlpi_item_row(w, row);
+    if (none) return dlpi_row_no_item(w, t, row);
+    if (p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    p->keeper->put(w, t->slot, row, false);
+    return DLPI_ROW_DONE;
 }
 
 /* The code of what the callback of a row returned. Words that an item before has left are not
@@ -181,9 +189,9 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
-/* Is more to do once the row's callback has returned? */
+/* Is more to do once the row's callback has returned, though it set no lengths? */
 static inline bool dlpi_row_ends(const dlpi_worker *w) {
-    return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
+    return w->has_special && (dlpi_row_kept(w) || (w->st->held & DLPI_HELD_LENGTHS) != 0);
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -220,20 +228,22 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
-   a constant. Returns DLPI_ROW_*. */
+   a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
-                                 int ask) {
+                                 int ask, bool zeroed) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
-    const uint64_t position = dlpi_item_row(w, row), index = it->index;
+    const uint64_t index = w->index[row];
+    uint64_t position;
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
+    position = dlpi_item_of(w, row, index);
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     DLPI_STORE_RLX(&block->current_position, position);
-    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row);
+    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
@@ -251,7 +261,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
 
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL);
+    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
 }
 
 /* Attempts at a row until it is done, parked, or goes back. */
@@ -361,7 +371,8 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* All rows of a unit of which nothing is known but the indices. ask: of each. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_tally *n) {
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
+                                 dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
         int what;
@@ -369,28 +380,26 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, 0, ask);
+        what = dlpi_row_attempt(w, t, row, 0, ask, zeroed);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
-                                                      dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, n);
-}
-
-/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes and
-   that is all its stage asks for besides. A memset between two copies keeps the second copy's reads
-   from starting early. Returns false, having done nothing, where rows are cleared one by one. */
+/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes. A
+   memset between two copies keeps the second copy's reads from starting early. Returns false, having
+   done nothing, where rows are cleared one by one. */
 __attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlpi_unit *t) {
     const uint64_t rows = t->end - t->row;
-    if (dlpi_row_has_more(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
-        rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES)
-        return false;
+    if (w->st->scope.first != 0 || rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES) return false;
     dlpi_rows_zero(w, t->row, rows);
     return true;
+}
+
+__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
+                                                      bool zeroed, dlpi_tally *n) {
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
 }
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
@@ -443,6 +452,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t done;
     const bool plain =
         p->open_end == 0 && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
+    bool zeroed = false;
     dlpi_tally n = {0, 0, 0, 0};
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -453,10 +463,11 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (plain && (!w->has_special || dlpi_unit_zeroed(w, t)))
-        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, &n);
+    if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
+    if (plain && (!w->has_special || (zeroed && !dlpi_row_held(w))))
+        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
     else if (plain && !dlpi_row_has_more(w))
-        dlpi_unit_cells(w, t, &n);
+        dlpi_unit_cells(w, t, zeroed, &n);
     else
         dlpi_unit_rows_run(w, t, already, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;

@@ -52,12 +52,18 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    for (uint32_t r = t->row; r < t->end; r++) {
+    const bool dense = l->bytes == bytes && dlpi_found_of(p)->most_items > 1;
+    for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        if (bytes == 8)
+        n = 1;
+        if (dense)
+            while (r + n < t->end && row[r + n].cell == row[r].cell &&
+                   row[r + n].number == row[r].number + n)
+                n++;
+        if (bytes == 8 && n == 1)
             memcpy(to + r * 8u, from, 8);
         else
-            memcpy(to + r * bytes, from, bytes);
+            memcpy(to + r * bytes, from, n * bytes);
     }
 }
 
@@ -182,8 +188,12 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
-static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
+
+DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
+    x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
@@ -250,7 +260,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
 
 /* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
    Before that the input is tried again as often as it may be. */
-static bool dlpi_line_leaves(dlpi_line *b, int code) {
+DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
@@ -296,7 +306,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlpi_making m;
     int rc;
     memset(fields.none, 0, sizeof fields.none);
-    dlpi_expand_point(&in, dlpi_line_place(b, l), &l->fs, l->at, &fields);
+    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -432,6 +442,65 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_expand_load_by(w, w->p->source_stage->self, c);
 }
 
+/* True if dlpi_expand_many can make the items of the inputs of x. */
+DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
+           x->part.load == NULL && x->reads == NULL && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
+}
+
+/* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
+   and of a cell change for each input as in dlpi_input_all; all else is asked for once. Returns
+   what the first input came to that failed, or 0. */
+static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const dlpi_level *l = x->level;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const uint32_t from = cell->made, n = cell->run;
+    const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
+    const bool asks = l->n_steps > 0 || l->fs.any_ragged || dlpi_expand_last(x)->fs.any_ragged;
+    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
+    dlp_item given;
+    dlpi_expand_item fields;
+    uint64_t all = 0;
+    uint32_t i = from;
+    int rc = 0;
+    if (!x->plain || cell->rec != 0) return 0;
+    given = dlpi_expand_in(w, x, cell);
+    b.cell = dlpi_expand_cell_at(w->p, x, c);
+    if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
+    dlpi_words_forget(w);
+    for (; i < n; i++) {
+        uint8_t *to;
+        dlp_item in = given; /* whole, before words of it change: a load that waits for none */
+        given.index = in.index = dlpi_input_next_is(w, cell, i);
+        given.position = in.position = cell->first + in.index;
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        b.items = b.cell + i * x->one_bytes;
+        b.made = 0;
+        to = dlpi_line_place(&b, l);
+        dlpi_expand_new(&in, to, l, &fields, zeroes && expands);
+        in.n_fields = x->n_fetched;
+        rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0 && asks) rc = dlpi_fetched_asks(w, l, &given, to);
+        if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
+        if (rc == 0 && asks) rc = dlpi_line_lengths(&b);
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        if (rc == 0) b.made += !expands;
+        if (rc != 0 && rc != DLP_SKIP) break;
+        rc = 0;
+        all += b.made;
+        dlpi_input_is_made(cell, items, i, b.made);
+        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+        if (dlpi_stopped(w->p)) break;
+    }
+    dlpi_bump(&w->block->items, cell->made - from);
+    dlpi_bump(&w->block->bytes, all * dlpi_expand_last(x)->bytes);
+    return rc == 0 ? 0 : dlpi_item_returned(w, rc);
+}
+
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
     return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
@@ -443,6 +512,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
+    .many = dlpi_expand_many,
     .keeps = dlpi_expand_keeps,
 };
 

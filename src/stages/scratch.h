@@ -88,6 +88,7 @@ typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
     uint32_t asked;           /* desc.n_cells */
+    bool ragged;              /* one of the fields is */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
     const dlpi_stage *takes, *reads;
@@ -273,10 +274,11 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    for (uint32_t f = 0; f < k->n; f++) {
-        const bool read = k->f[f].f.ragged && !dlpi_row_fills(w);
+    const bool reads = k->ragged && !dlpi_row_fills(w);
+    const uint32_t n = k->n;
+    for (uint32_t f = 0; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
-        w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
+        w->length[first + f] = reads && k->f[f].f.ragged ? ((uint64_t *)(void *)at)[f] : 0;
     }
 }
 
@@ -418,8 +420,8 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     int rc = DLP_OK;
     if (p->items.n + k->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
-    for (uint32_t i = 0; i < k->n; i++)
-        if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
+    for (uint32_t i = 0; i < k->n; i++) k->ragged |= st->fields[i].ragged != 0;
+    if (k->ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
         if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
@@ -427,6 +429,8 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
+    for (int i = 0; i < p->n_item_work && k->ragged; i++)
+        if ((p->work[i]->held & DLPI_HELD_WRITES) != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
     dlpi_scratch_groups(p, k);
     return DLP_OK;
 }

@@ -37,8 +37,11 @@ INSIDE int inside_found_streams(const uint64_t *weights, uint32_t n, uint32_t st
         ok = dlpi_found_weights_bytes(&q) <= words * sizeof *memory && dlpi_found_deal(&q);
     }
     for (uint32_t s = 0; ok && s < streams; s++)
-        for (uint64_t k = 0; k < dlpi_found_inputs(&q, s); k++)
-            stream[weights ? q.members[q.first[s] + k] : dlpi_found_input(&q, 0, s, k)] = s;
+        for (uint64_t k = 0; k < dlpi_found_inputs(&q, s); k++) {
+            uint64_t index = 0;
+            if (weights == NULL) dlpi_found_indices(&q, 0, s, k, 1, &index);
+            stream[weights ? q.members[q.first[s] + k] : index] = s;
+        }
     free(memory);
     return ok;
 }

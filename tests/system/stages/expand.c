@@ -469,6 +469,85 @@ static void loader__filter__small_batches_are_copied_by_next(void) {
     }
 }
 
+/* ---- inputs of a run ---- */
+
+enum {
+    DIRTY = 400,
+    DIRTY_EPOCHS = 200,    /* all cells come round */
+    DIRTY_LAST = DIRTY - 6 /* fails without words, behind one that has some */
+};
+
+/* Write a byte of eight. Some inputs write all bytes, and fail the first time, or are left out; some
+   have words, and are kept all the same. */
+static int fetch_dirty(void *user, dlp_item *it) {
+    uint8_t *bytes = it->data[0];
+    const bool at_end = *(const bool *)user, skips = it->index % 5 == 2;
+    const bool fails = it->index % 7 == 3 && it->attempt == 0 && !at_end;
+    if (it->length[0] != 0) seen->wrong++;
+    it->length[0] = 9; /* which nobody reads, for the field has no length */
+    for (int i = 0; i < 8; i++) seen->wrong += bytes[i] != 0;
+    if (fails || skips) memset(bytes, 0xa5, 8);
+    bytes[it->index % 8] = 1;
+    if (it->index % 4 == 1) dlp_fail(it->call, 5, "words of input %d", (int)it->index);
+    if (it->index == DIRTY_LAST && it->epoch == 2 && at_end) return -1;
+    return fails ? -1 : skips ? DLP_SKIP : 0;
+}
+
+static int expand_dirty(void *user, dlp_expand *x) {
+    (void)user;
+    for (int i = 0; i < 2; i++) {
+        uint8_t *bytes = dlp_expand_add(x)->data[0];
+        for (int k = 0; k < 8; k++) seen->wrong += bytes[k] != 0;
+        memcpy(bytes, x->item->data[0], 8);
+    }
+    return 0;
+}
+
+/* The places of inputs, and of the items made of them, begin as zeros at each try, whatever lay in
+   the cell before; an input's words are not those of the next one. */
+static void run__places_and_words__each_input_has_its_own(bool expands, bool at_end) {
+    const dlp_field field = {"bytes", DLP_U8, 1, {8}, 0, 0};
+    dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = DIRTY}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_dirty, .user = &at_end, .fields = &field, .n_fields = 1},
+         .workers = {.num_workers = 1, .retries = !at_end}},
+        {.name = "expand", .verb = DLP_EXPAND, .expand = {.expand = expand_dirty, .max_out = 2}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+    dlp_pipe_desc d = {.epochs = DIRTY_EPOCHS};
+    uint64_t rows = 0;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    int rc;
+    dlp_loader_desc filter = {
+        .dataset = {.n_items = DIRTY, .fields = &field, .n_fields = 1, .filter = 1},
+        .num_workers = 1,
+        .fetch = {.workers = {.retries = !at_end}},
+        .batch_size = 8,
+        .epochs = DIRTY_EPOCHS};
+    filter.dataset.fetch = fetch_dirty;
+    filter.dataset.user = &at_end;
+    seen->wrong = 0;
+    rc = expands ? dlp_pipe_open(&p, nodes, 4, &d, &err) : dlp_loader_open(&p, &filter, &err);
+    CHECK(rc == DLP_OK);
+    if (rc != DLP_OK) return;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++, rows++) {
+            const uint8_t *bytes = (const uint8_t *)b->fields[0].data + r * 8u;
+            for (uint64_t i = 0; i < 8; i++)
+                if (bytes[i] != (i == b->index[r] % 8)) seen->wrong++;
+        }
+        dlp_pipe_release(p, b);
+    }
+    CHECK(seen->wrong == 0);
+    CHECK(rc == (at_end ? DLP_ERR_CALLBACK : DLP_END));
+    if (at_end) CHECK(strstr(dlp_pipe_error(p)->message, "words") == NULL);
+    if (!at_end) CHECK(rows == DIRTY_EPOCHS * (DIRTY - DIRTY / 5) * (uint64_t)(1 + expands));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Inputs and items are counted once, though workers die at theirs. */
 static void stats__workers_killed__exact(void) {
     for (int filter = 0; filter < 2; filter++) {
@@ -700,6 +779,7 @@ int main(int argc, char **argv) {
     seek__inside_runs__as_written_down(seed);
     loader__filter__batches_are_full();
     loader__filter__small_batches_are_copied_by_next();
+    for (int i = 0; i < 4; i++) run__places_and_words__each_input_has_its_own(i & 1, i / 2);
     stats__workers_killed__exact();
     fail__by_input__named();
     fail__each_input_of_a_run_once__all_come(FAILS);
