@@ -4502,7 +4502,9 @@ typedef struct dlp_node_transfer {
 enum {
     DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
     DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
-                          the batch node is then for each worker of the first fetch */
+                          the batch node is then for each worker of the first fetch or push. Behind
+                          makers, a zip or a mix it is for each of copy_workers: items are made by
+                          any worker, and copied into batches in turn */
 };
 
 /* What becomes of what a full queue has no room for. */
@@ -4521,7 +4523,7 @@ typedef struct dlp_queue_desc {
                           one of these rows. A fetch node of which fields end: cells of these
                           fields. The first out: max_held. Another out: batches that it may hold;
                           0: 1 */
-    int32_t deal;      /* list: DLP_DEAL_* */
+    int32_t deal;      /* list, push: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
@@ -4551,7 +4553,8 @@ typedef struct dlp_node {
         dlp_node_guard guard;
     };
     dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
-                                 this node alone; 0 if queue.deal of the list says it */
+                                 this node alone; 0 if queue.deal of the first row says it. In rows
+                                 up to the last maker it is for the copies of their items */
     dlp_queue_desc queue;
 } dlp_node;
 
@@ -16829,8 +16832,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if (w.name != NULL)
         return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
     if (w.dispatch != 0 && dlpi_table_turns(t))
-        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
-                        w.dispatch);
+        return dlpi_bad(t->p, node->name, "workers.dispatch",
+                        "0: queue.deal of the first row says it", w.dispatch);
     if ((verb->is & DLPI_NODE_THREAD) != 0) {
         rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
                          "0, or 1: a thread");
@@ -16851,7 +16854,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                      "DLP_FULL_* of an out or a push, else 0");
     if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
+                       "DLP_DEAL_* in a list or push, else 0");
 }
 
 DLPI_COLD
@@ -39562,7 +39566,8 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
-    f.workers = node->workers;
+    f.workers = dlpi_node_workers(t, node);
+    t->fetchers = f.workers.num_workers;
     rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
     if (rc != DLP_OK) return rc;
     t->fetched = true;
@@ -40057,7 +40062,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
     const bool b = dlpi_workers_given(&node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
+    *to = a ? before->workers : node->workers;
     if (!a || !b) return DLP_OK;
     return dlpi_refuse(
         t->p, DLP_ERR_ARG, node->name, "workers",
@@ -40088,7 +40093,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    m->workers = dlpi_node_workers(t, by);
+    m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -40189,7 +40194,9 @@ static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
 
 DLPI_COLD
 static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
-    return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
+    dlpi_cells_desc c = {m->workers, m->capacity, dlpi_window_after(t)};
+    c.workers.dispatch = 0; /* it says how the rows that are copied go to workers */
+    return c;
 }
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
@@ -40235,6 +40242,8 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    f->workers.dispatch = dlpi_table_turns(t) ? DLP_DISPATCH_BATCHES : w->dispatch;
+    t->fetchers = n;
     t->fetched = t->copies = true;
     return dlpi_add_fetch(t->p, f);
 }
@@ -40330,10 +40339,6 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node,
-                             "needs queue.deal DLP_DEAL_RUNS in the list: items of "
-                             "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
     ((dlpi_expand *)st->self)->found.arrivals = m.reader;
@@ -40391,9 +40396,6 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     if (f.fetcher != DLP_FETCH_SEQUENTIAL)
         return dlpi_bad(p, "", "fetch.fetcher",
                         "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
-    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
     f.workers = (dlp_workers_desc){.num_workers = 0};
     dlpi_nodes_fetch(to, "fetch", &f, of);
     node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
@@ -40650,6 +40652,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
         bool same;
     } all_fields[] = {
         {"placement", all->placement == w->placement},
+        {"dispatch", all->dispatch == w->dispatch},
         {"on_error", all->on_error == w->on_error},
         {"retries", all->retries == w->retries},
         {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
@@ -40955,8 +40958,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
     if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -40970,6 +40971,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    st->w.dispatch = 0;
     dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;

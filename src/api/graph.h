@@ -236,7 +236,9 @@ typedef struct dlp_node_transfer {
 enum {
     DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
     DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
-                          the batch node is then for each worker of the first fetch */
+                          the batch node is then for each worker of the first fetch or push. Behind
+                          makers, a zip or a mix it is for each of copy_workers: items are made by
+                          any worker, and copied into batches in turn */
 };
 
 /* What becomes of what a full queue has no room for. */
@@ -255,7 +257,7 @@ typedef struct dlp_queue_desc {
                           one of these rows. A fetch node of which fields end: cells of these
                           fields. The first out: max_held. Another out: batches that it may hold;
                           0: 1 */
-    int32_t deal;      /* list: DLP_DEAL_* */
+    int32_t deal;      /* list, push: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
@@ -285,7 +287,8 @@ typedef struct dlp_node {
         dlp_node_guard guard;   /* needs: guard */
     };
     dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
-                                 this node alone; 0 if queue.deal of the list says it */
+                                 this node alone; 0 if queue.deal of the first row says it. In rows
+                                 up to the last maker it is for the copies of their items */
     dlp_queue_desc queue;
 } dlp_node;
 

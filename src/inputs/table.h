@@ -177,8 +177,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if (w.name != NULL)
         return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
     if (w.dispatch != 0 && dlpi_table_turns(t))
-        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
-                        w.dispatch);
+        return dlpi_bad(t->p, node->name, "workers.dispatch",
+                        "0: queue.deal of the first row says it", w.dispatch);
     if ((verb->is & DLPI_NODE_THREAD) != 0) {
         rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
                          "0, or 1: a thread");
@@ -199,7 +199,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                      "DLP_FULL_* of an out or a push, else 0");
     if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
+                       "DLP_DEAL_* in a list or push, else 0");
 }
 
 static int dlpi_table_check(dlpi_table *t) {

@@ -94,6 +94,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
         bool same;
     } all_fields[] = {
         {"placement", all->placement == w->placement},
+        {"dispatch", all->dispatch == w->dispatch},
         {"on_error", all->on_error == w->on_error},
         {"retries", all->retries == w->retries},
         {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
@@ -385,8 +386,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
     if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -400,6 +399,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    st->w.dispatch = 0;
     dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;

@@ -290,7 +290,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
     const bool b = dlpi_workers_given(&node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
+    *to = a ? before->workers : node->workers;
     if (!a || !b) return DLP_OK;
     return dlpi_refuse(
         t->p, DLP_ERR_ARG, node->name, "workers",
@@ -319,7 +319,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    m->workers = dlpi_node_workers(t, by);
+    m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -415,7 +415,9 @@ static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
 }
 
 static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
-    return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
+    dlpi_cells_desc c = {m->workers, m->capacity, dlpi_window_after(t)};
+    c.workers.dispatch = 0; /* it says how the rows that are copied go to workers */
+    return c;
 }
 
 /* The row that names the stage: the pack or last expand, else the first filter, else the first. */
@@ -458,6 +460,8 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    f->workers.dispatch = dlpi_table_turns(t) ? DLP_DISPATCH_BATCHES : w->dispatch;
+    t->fetchers = n;
     t->fetched = t->copies = true;
     return dlpi_add_fetch(t->p, f);
 }
@@ -546,10 +550,6 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node,
-                             "needs queue.deal DLP_DEAL_RUNS in the list: items of "
-                             "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
     ((dlpi_expand *)st->self)->found.arrivals = m.reader;
@@ -604,9 +604,6 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     if (f.fetcher != DLP_FETCH_SEQUENTIAL)
         return dlpi_bad(p, "", "fetch.fetcher",
                         "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
-    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
     f.workers = (dlp_workers_desc){.num_workers = 0};
     dlpi_nodes_fetch(to, "fetch", &f, of);
     node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);

@@ -22,7 +22,8 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
-    f.workers = node->workers;
+    f.workers = dlpi_node_workers(t, node);
+    t->fetchers = f.workers.num_workers;
     rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
     if (rc != DLP_OK) return rc;
     t->fetched = true;

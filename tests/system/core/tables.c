@@ -589,6 +589,39 @@ static void nodes__filter_and_window__the_batches_of_a_fetch_that_skips(void) {
     same("filter with workers", nodes, 5, 2, desc, filter_stages, 1);
 }
 
+/* The workers that copy take whole batches in turn, and each may have so many. */
+static void nodes__turns_behind_a_filter__each_worker_copies_its_batches(void) {
+    const dlp_node nodes[] = {
+        {.name = "items",
+         .verb = DLP_LIST,
+         .list = {.n_items = ITEMS},
+         .queue = {.deal = DLP_DEAL_TURNS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+         .workers = {.num_workers = 3}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = 8, .copy_workers = 2},
+         .queue = {.capacity = 3}},
+    };
+    uint64_t items[2] = {0, 0};
+    dlp_worker_stats s;
+    dlp_plan plan;
+    dlp_pipe *p = opened(nodes, 4, &(dlp_pipe_desc){.max_held = 1});
+    dlp_stage copies;
+    dlp_batch *b;
+    if (p == NULL) return;
+    copies = dlp_node_stage(p, "read");
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.slots == 3 * 2 + 1);
+    while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+    for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &s) == DLP_OK; i++)
+        if (s.stage == copies && s.worker < 2) items[s.worker] = s.items;
+    CHECK(items[0] == 6 * 8 + 5 && items[1] == 6 * 8); /* 101 rows are 13 batches */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Makes index % 5 items of each input: numbers index * 10 + i. */
 static int make_items(void *user, dlp_expand *x) {
     const uint64_t index = x->item->index;
@@ -1314,16 +1347,6 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "1..2^24",
          {LIST, MAKE, {.name = "w", .verb = DLP_WINDOW}, BATCH},
          {.seed = 1}},
-        {"make",
-         "",
-         "dealt in runs",
-         {{.name = "items",
-           .verb = DLP_LIST,
-           .list = {.n_items = 5},
-           .queue = {.deal = DLP_DEAL_TURNS}},
-          MAKE,
-          BATCH},
-         {.seed = 1}},
         {"load",
          "",
          "directly after the list",
@@ -1516,6 +1539,7 @@ int main(void) {
     nodes__map_adds_a_ragged_field__it_begins_empty();
     nodes__load__the_batches_of_parts();
     nodes__filter_and_window__the_batches_of_a_fetch_that_skips();
+    nodes__turns_behind_a_filter__each_worker_copies_its_batches();
     nodes__makers_in_a_row__a_plain_loop();
     nodes__makers_in_a_row__one_stage_and_one_capacity();
     nodes__filter_fails__the_input_fails();
