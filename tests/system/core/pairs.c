@@ -14,7 +14,7 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 37 };
+enum { MOST_REFUSED = 36 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number. */
@@ -50,7 +50,6 @@ static const struct {
     {SCRATCH, SPLIT, "scratch"},
     {CACHE, PUSH, "cache"},
     {COLLATE, SPLIT, "batch"},
-    {TRANSFER, SHARE, "transfer"},
     {SPLIT, UNORDERED, "split"},
     {SPLIT, SHARE, "split"},
     {SPLIT, RAGGED, "split"},
