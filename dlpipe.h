@@ -2417,7 +2417,7 @@ typedef struct dlp_join_desc {
               DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all outs
               that were found are closed: the last close frees it. So batches that an out holds stay
               as they are until dlp_out_close.
-   Refused    Several outs with split, unordered, dataset.open_end, agree, dlp_shm_desc.share; and
+   Refused    Several outs with split, unordered, list.open_end, agree, dlp_shm_desc.share; and
               dlp_pipe_seek. Other programs take batches by dlp_subscriber_open (dlpipe_shm.h). */
 
 typedef struct dlp_out dlp_out;
@@ -4163,6 +4163,10 @@ DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x);
                 one makes them again. Records wait in the lanes while no cell is free. A full batch
                 never waits for a later record. An error of the push itself is treated as on_error
                 of the makers says.
+   Several take In such a table other programs may subscribe, and several outs may stand. A window
+                may follow the push. Its own thread then reads it, too, as before makers. Without
+                makers one worker, with the name "records", puts the records in order. DLP_END, not
+                DLP_BATCH_LAST, tells subscribers and outs the end.
    Lengths      dlp_pusher_lengths says how many rows the ragged fields of the next item have.
 
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
@@ -4301,7 +4305,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, load, or push
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -4336,10 +4340,10 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
-             index. With makers behind the push, one thread reads it into cells of their
-             inputs. The push node may then name a CPU and a stack for that thread, and no more. A
-             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
-             behind an expand or a filter shuffles its items.
+             index. With makers or a window behind the push, several outs, or subscribers of
+             other programs, one thread reads it into cells of inputs. The push node may then name a
+             CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
+             second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
              filters and expands, as in a table without branches. All rows of a branch run in the
              cells of its inputs, and each branch may have a load. The rows of a branch follow each
@@ -11486,8 +11490,11 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "with open_end only one consumer may get batches, which alone sees the end");
+    return dlpi_refuse(
+        p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+        "%s is given with open_end, whose end only the consumer sees; %s", p->sharing->words,
+        dlpi_reader_of(p->fetch->dataset) != NULL ? "open a table that begins with DLP_PUSH"
+                                                  : "leave it out, or give the number of items");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -16749,9 +16756,19 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
+/* True if others than the consumer take batches, too. */
+DLPI_COLD
+static bool dlpi_table_shared(const dlpi_table *t) {
+    const dlp_node *last = &t->nodes[t->n - 1];
+    return t->p->sharing->programs ||
+           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. If no
+   row behind a push is in cells, the push itself is the last row whose items lie there, where
+   several take the batches, or a window is next: only rows of cells know the end in advance. */
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
@@ -16764,6 +16781,8 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
+    if (n == 0 && rows->verb == DLP_PUSH && (dlpi_table_shared(t) || rows[1].verb == DLP_WINDOW))
+        return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -22738,7 +22757,6 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
                 "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
-    if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 
@@ -39563,7 +39581,8 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
+    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
+    if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
     f.workers = dlpi_node_workers(t, node);
@@ -39777,7 +39796,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if (before->verb == DLP_CACHE) before--;
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
+        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
@@ -40093,7 +40112,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    m->workers = by->workers;
+    if (m->n > 0) m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -40199,9 +40218,12 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
     return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+/* The row that names the stage: the pack or last expand, else the first filter, else the first.
+   Behind a push there may be no row. */
 DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    static const dlp_node pushed = {.name = "records"};
+    if (m->n == 0) return &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -40238,7 +40260,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
+        n = t->p->sharing->programs; /* which get what workers have made */
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};

@@ -2086,7 +2086,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                       : p->barrier     ? "set_epoch: a subscriber may be epochs behind"
                                        : NULL;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
-    if (p->sharing != &dlpi_share_ops && dlpi_is_shared(p))
+    if (p->sharing != &dlpi_share_ops) /* an out's, which is a stage */
         return dlpi_refuse(p, DLP_ERR_ARG, "", "shm.share",
                            "shm.share must be 0 with several outs; let a thread of this process "
                            "subscribe instead");
@@ -2107,7 +2107,6 @@ static int dlpi_share_resolve(dlp_pipe *p) {
             return dlpi_refuse(p, DLP_ERR_ARG, p->work[i]->name, "shm.share",
                                "shm.share needs workers, and this stage has none; set num_workers");
     p->sampler->w.num_workers = 1;
-    p->sharing = &dlpi_share_ops;
     p->others = 1;
     p->used_at_first = s->d.serve_only ? 0u : 1u;
     p->scheduler_sleep_ns = DLPI_SLEEP_NS / 2; /* a dead subscriber wakes nobody */
@@ -2558,6 +2557,7 @@ static int dlpi_shm_make(dlp_pipe *p) {
     if (s->d.max_kills) p->max_kills = (uint32_t)s->d.max_kills;
     if (s->d.grace_ms == 0) s->d.grace_ms = 300;
     if (s->d.max_subscribers == 0) s->d.max_subscribers = 8;
+    if (s->d.share != DLP_SHARE_NONE) p->sharing = &dlpi_share_ops;
     p->huge_pages = s->d.huge_pages;
     s->caller_fd = s->supervisor_fd = -1;
     s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;

@@ -35,7 +35,7 @@
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, load, or push
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -70,10 +70,10 @@
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
-             index. With makers behind the push, one thread reads it into cells of their
-             inputs. The push node may then name a CPU and a stack for that thread, and no more. A
-             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
-             behind an expand or a filter shuffles its items.
+             index. With makers or a window behind the push, several outs, or subscribers of
+             other programs, one thread reads it into cells of inputs. The push node may then name a
+             CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
+             second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
              filters and expands, as in a table without branches. All rows of a branch run in the
              cells of its inputs, and each branch may have a load. The rows of a branch follow each

@@ -101,9 +101,18 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
+/* True if others than the consumer take batches, too. */
+static bool dlpi_table_shared(const dlpi_table *t) {
+    const dlp_node *last = &t->nodes[t->n - 1];
+    return t->p->sharing->programs ||
+           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. If no
+   row behind a push is in cells, the push itself is the last row whose items lie there, where
+   several take the batches, or a window is next: only rows of cells know the end in advance. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
@@ -115,6 +124,8 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
+    if (n == 0 && rows->verb == DLP_PUSH && (dlpi_table_shared(t) || rows[1].verb == DLP_WINDOW))
+        return 1; /* needs: parts */
     return cached && (n > 0 || parts) ? i : n;
 }
 

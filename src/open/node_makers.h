@@ -24,7 +24,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if (before->verb == DLP_CACHE) before--; /* needs: cache */
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
+        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
@@ -319,7 +319,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    m->workers = by->workers;
+    if (m->n > 0) m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -420,8 +420,11 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
     return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+/* The row that names the stage: the pack or last expand, else the first filter, else the first.
+   Behind a push there may be no row. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    static const dlp_node pushed = {.name = "records"};
+    if (m->n == 0) return &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -456,7 +459,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
+        n = t->p->sharing->programs; /* which get what workers have made */
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};

@@ -19,7 +19,8 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
+    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
+    if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
     f.workers = dlpi_node_workers(t, node);

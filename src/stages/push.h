@@ -101,7 +101,6 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
                 "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
-    if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 

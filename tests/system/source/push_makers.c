@@ -1,6 +1,6 @@
 /* needs: parts pack pictures */
-/* A push in front of filters, expanders, windows and packing: each record once, in its producer's
-   order, whatever the workers, their placement and their deaths, at each atomic access, too; ragged
+/* A push in front of filters, expanders, windows and packing, or of several who take its batches:
+   each record once, in its producer's order, whatever the workers, their placement and their deaths, at each atomic access, too; ragged
    records; full batches at once; back-pressure, NEWEST, ends, errors; and what is refused. */
 /* own: hook: a worker dies at an access of an atomic */
 #define _GNU_SOURCE
@@ -28,7 +28,16 @@ static inline void atomics_hook(int kind, const void *at) {
 #include <unistd.h>
 
 enum { PRODUCERS = 3, MOST = 4000, WORDS = 9, SOON_MS = 20000 };
-enum { FILTERS = 1, EXPANDS = 2, MIXES = 4, CUTS = 8, FITS = 16, MAPS = 32 };
+enum {
+    FILTERS = 1,
+    EXPANDS = 2,
+    MIXES = 4,
+    CUTS = 8,
+    FITS = 16,
+    MAPS = 32,
+    OUTS = 64,
+    SHARES = 128
+};
 
 static const dlp_field record_fields[] = {
     {.name = "words", .dtype = DLP_U32, .ndim = 1, .shape = {WORDS}, .ragged = 1},
@@ -150,6 +159,7 @@ static int twice(void *user, dlp_item *it) {
 }
 
 static uint32_t table(dlp_node *to) {
+    static const char *const batch[] = {"batch", NULL};
     const dlp_workers_desc w = how.workers, none = {.num_workers = 0};
     uint32_t n = 0;
     to[n++] = (dlp_node){.name = "docs", .verb = DLP_PUSH, .push = {.source = push_}};
@@ -169,7 +179,7 @@ static uint32_t table(dlp_node *to) {
                                       .rule = how.kind & FITS ? DLP_PACK_FIT : DLP_PACK_CUT,
                                       .window = how.kind & FITS ? 16 : 0},
                              .workers = how.kind & FILTERS ? none : w};
-    to[n - 1].queue.capacity = how.cells;
+    if (n > 1) to[n - 1].queue.capacity = how.cells;
     if (how.kind & MIXES)
         to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 16}};
     if (how.kind & MAPS)
@@ -179,6 +189,9 @@ static uint32_t table(dlp_node *to) {
                              .workers = {.num_workers = 1, .placement = w.placement}};
     to[n++] = (dlp_node){
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = how.batch, .last = how.last}};
+    if ((how.kind & OUTS) == 0) return n;
+    to[n++] = (dlp_node){.name = "train", .verb = DLP_OUT};
+    to[n++] = (dlp_node){.name = "log", .from = batch, .verb = DLP_OUT};
     return n;
 }
 
@@ -189,7 +202,7 @@ static dlp_error err_;
 
 static int open_with(const dlp_pipe_desc *desc) {
     const int packs = (how.kind & (CUTS | FITS)) != 0;
-    dlp_node nodes[8];
+    dlp_node nodes[10];
     int rc;
     how.push.fields = record_fields;
     how.push.n_fields = packs ? 1 : 2;
@@ -204,8 +217,19 @@ static int open_with(const dlp_pipe_desc *desc) {
     return rc;
 }
 
+static const char *shared_name(void) {
+    static char name[40];
+    snprintf(name, sizeof name, "push_makers.%d", (int)getpid());
+    return name;
+}
+
 static int open_run(void) {
-    const dlp_shm_desc shm = {.allow_fork_with_threads = 1, .max_kills = (int32_t)how.max_kills};
+    const int share = (how.kind & SHARES) != 0;
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1,
+                              .max_kills = (int32_t)how.max_kills,
+                              .name = share ? shared_name() : NULL,
+                              .share = share ? DLP_SHARE_EACH : 0,
+                              .wait_subscribers = share};
     const dlp_pipe_desc desc = {.seed = 5, .shm = &shm};
     const int rc = open_with(&desc);
     if (rc != DLP_OK) printf("%s %s: %s\n", err_.stage, err_.field, err_.message);
@@ -248,15 +272,47 @@ static void take_batch(const dlp_batch *b, uint32_t *last) {
     }
 }
 
+static uint64_t mixed(uint64_t h, const dlp_batch *b) {
+    h = dlp_hash(h, b->sequence, b->count, b->valid_count);
+    for (uint32_t i = 0; i < b->count; i++) h = dlp_hash(h, b->index[i], b->valid[i], 0);
+    for (uint64_t i = 0; i < b->fields[0].bytes; i++)
+        h = dlp_hash(h, ((const uint8_t *)b->fields[0].data)[i], 0, 0);
+    return h;
+}
+
+/* The batches that the consumer had, and those of somebody who takes them, too. */
+static uint64_t had_, heard_;
+
+static void *takes_too(void *arg) {
+    const int outs = (how.kind & OUTS) != 0;
+    dlp_subscriber *c = NULL;
+    dlp_out *out = NULL;
+    dlp_batch *b;
+    (void)arg;
+    heard_ = 0;
+    CHECK((outs ? dlp_out_find(pipe_, "log", &out)
+                : dlp_subscriber_open(&c, shared_name(), NULL, NULL)) == DLP_OK);
+    while ((outs ? dlp_out_next(out, &b, SOON_MS) : dlp_subscriber_next_timeout(c, &b, SOON_MS)) ==
+           DLP_OK) {
+        heard_ = mixed(heard_, b);
+        CHECK((outs ? dlp_out_release(out, b) : dlp_subscriber_release(c, b)) == DLP_OK);
+    }
+    if (outs) dlp_out_close(out);
+    dlp_subscriber_close(c);
+    return NULL;
+}
+
 static int take_all(void) {
     uint32_t last[PRODUCERS + 1] = {0};
     dlp_batch *b;
     int rc, shorter = 0;
+    had_ = 0;
     while ((rc = dlp_pipe_next_timeout(pipe_, &b, SOON_MS)) == DLP_OK) {
         CHECK(!shorter && b->count >= 1 && b->count <= how.batch);
         shorter = b->count < how.batch;
         CHECK(!shorter || how.last == DLP_LAST_PARTIAL);
         take_batch(b, last);
+        if (how.kind & (OUTS | SHARES)) had_ = mixed(had_, b);
         dlp_pipe_release(pipe_, b);
     }
     err_ = *dlp_pipe_error(pipe_);
@@ -281,14 +337,17 @@ static int all_seen(uint32_t most) {
 
 static int run_all(void) {
     static const uint32_t numbers[] = {1, 2, 3};
-    pthread_t t[PRODUCERS];
+    pthread_t t[PRODUCERS], listener;
+    const int listened = (how.kind & (OUTS | SHARES)) != 0;
     void *bad = NULL;
     int rc;
     if (open_run() != DLP_OK) return DLP_ERR_STATE;
+    if (listened) CHECK(pthread_create(&listener, NULL, takes_too, NULL) == 0);
     for (uint32_t i = 0; i < how.producers; i++)
         CHECK(pthread_create(&t[i], NULL, produce, (void *)(uintptr_t)&numbers[i]) == 0);
     rc = take_all();
     if (rc < 0) dlp_push_stop(push_);
+    if (listened) CHECK(pthread_join(listener, NULL) == 0 && heard_ == had_);
     for (uint32_t i = 0; i < how.producers; i++) {
         CHECK(pthread_join(t[i], &bad) == 0);
         CHECK(bad == NULL || rc < 0);
@@ -309,9 +368,10 @@ static void reset(int kind) {
     how.workers.num_workers = 2;
 }
 
-static const int kinds[] = {FILTERS,        EXPANDS,        FILTERS | EXPANDS, FILTERS | MIXES,
-                            CUTS,           FITS,           FILTERS | CUTS,    FILTERS | FITS,
-                            FILTERS | MAPS, EXPANDS | MIXES};
+static const int kinds[] = {
+    FILTERS,        EXPANDS,        FILTERS | EXPANDS, FILTERS | MIXES, CUTS,  FITS,
+    FILTERS | CUTS, FILTERS | FITS, FILTERS | MAPS,    EXPANDS | MIXES, MIXES, OUTS,
+    SHARES,         MAPS | SHARES,  MIXES | OUTS};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- what is tested ---- */
@@ -389,8 +449,9 @@ static void makers__one_producer__the_order_of_its_records(void) {
 }
 
 static void makers__worker_dies_in_its_callback__each_record_once(void) {
-    static const int some[] = {FILTERS, EXPANDS, FILTERS | CUTS, FILTERS | MIXES | MAPS};
-    for (int k = 0; k < 4; k++) {
+    static const int some[] = {FILTERS, EXPANDS, FILTERS | CUTS, FILTERS | MIXES | MAPS,
+                               FILTERS | SHARES};
+    for (int k = 0; k < 5; k++) {
         reset(some[k]);
         how.workers.placement = DLP_PLACE_PROCESSES;
         how.deaths = 2;
