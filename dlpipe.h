@@ -11490,11 +11490,8 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-        "%s is given with open_end, whose end only the consumer sees; %s", p->sharing->words,
-        dlpi_reader_of(p->fetch->dataset) != NULL ? "open a table that begins with DLP_PUSH"
-                                                  : "leave it out, or give the number of items");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+                       "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -16766,9 +16763,8 @@ static bool dlpi_table_shared(const dlpi_table *t) {
 
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. If no
-   row behind a push is in cells, the push itself is the last row whose items lie there, where
-   several take the batches, or a window is next: only rows of cells know the end in advance. */
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;

@@ -110,9 +110,8 @@ static bool dlpi_table_shared(const dlpi_table *t) {
 
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. If no
-   row behind a push is in cells, the push itself is the last row whose items lie there, where
-   several take the batches, or a window is next: only rows of cells know the end in advance. */
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;

@@ -188,9 +188,6 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-        "%s is given with open_end, whose end only the consumer sees; %s", p->sharing->words,
-        dlpi_reader_of(p->fetch->dataset) != NULL ? "open a table that begins with DLP_PUSH"
-                                                  : "leave it out, or give the number of items");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+                       "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
 }
