@@ -4297,7 +4297,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
 
      verb           what the node does                         where it may stand
      DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
-     DLP_PUSH       gives items that producers push (>>push)   first
+     DLP_PUSH       gives items that producers push (>>push)   first, and first of a branch
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
@@ -4345,10 +4345,10 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
              second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
-             filters and expands, as in a table without branches. All rows of a branch run in the
-             cells of its inputs, and each branch may have a load. The rows of a branch follow each
-             other. from of the zip or mix names the last row of each branch, in the order of the
-             table:
+             filters and expands, as in a table without branches. Or it is a push, and maps, filters
+             and expands behind it. All rows of a branch run in the cells of its inputs, and each
+             branch may have a load. The rows of a branch follow each other. from of the zip or mix
+             names the last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -4359,6 +4359,8 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
+             A row waits for its pushed item, also if a branch below the push is out. So let a list
+             stand above a push that may never end.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has fetches and maps alone, its row is left out, also if one of these
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
@@ -16886,8 +16888,7 @@ static int dlpi_table_check(dlpi_table *t) {
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL)
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
-            !(node->verb == DLP_LIST && i > 0 && node < t->joins))
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
@@ -17840,6 +17841,7 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     bool teams;                       /* of a source: not every worker takes every cell */
+    bool arrives;                     /* of a source: inputs of a list are records that arrive */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -18062,7 +18064,8 @@ typedef struct dlpi_arrivals {
     uint64_t wanted; /* Q4 */
     uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
     uint32_t n;
-    const dlpi_stage *st; /* the reader's */
+    const dlpi_stage *st;  /* the reader's */
+    struct dlpi_expand *x; /* whose inputs the records are */
     uint8_t pad[DLPI_LINE];
     uint64_t taken, records; /* the reader's: cells, and records, so far */
     bool over;               /* the reader's: it has said that the stream has ended */
@@ -18092,9 +18095,10 @@ static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     x->next = 0;
 }
 
-/* Reader: the cell that it is to fill next; n_cells: there is none. */
+/* Reader: the cell that it is to fill next; DLPI_FOUND_NONE: there is none. */
 static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
-    if (a->over || a->taken == dlpi_credit_seen(&a->wanted)) return a->n; /* Q4 <- Q4, B1 */
+    if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
+        return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */
     return (uint32_t)a->cells[a->taken % a->n];
 }
 
@@ -18201,7 +18205,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
 /* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
    whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps || q->arrivals != NULL) return q->each; /* a record may never come */
+    if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
@@ -18797,10 +18801,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
     } while (fresh > before);
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0 && q->arrivals != NULL)
-        dlpi_wake_stage(p, q->arrivals->st, DLPI_ANY, fresh);
-    else if (fresh > 0)
-        dlpi_found_wake(p, q, fresh);
+    for (dlpi_found *b = q; b != NULL && fresh > 0; b = b->next)
+        if (b->arrivals != NULL) dlpi_wake_stage(p, b->arrivals->st, DLPI_ANY, fresh);
+    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -18858,7 +18861,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
         *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
     else
         dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0 || q->arrivals != NULL) return DLP_OK;
+    if (*rows > 0 || f->in_epoch > 0 || q->arrives) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
@@ -18868,7 +18871,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0 && q->arrivals == NULL) there = dlpi_found_batch(p, 1, &n);
+    if (there && q->plan.steps == 0 && !q->arrives) there = dlpi_found_batch(p, 1, &n);
     return dlpi_inputs_there(p, there);
 }
 
@@ -19213,7 +19216,7 @@ static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const 
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
-    if (q->arrivals != NULL) return "n_items"; /* records come once */
+    if (q->arrives) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
@@ -19636,7 +19639,7 @@ static void dlpi_arrived_place(dlpi_expand *x) {
 
 /* Record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
+    return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
 /* Copy a field of an item: its rows, if it is ragged. */
@@ -22680,8 +22683,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
 /* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
    the cell's run has. Returns 0, or what came in the place of the first record. */
 static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const dlpi_expand *x = w->p->source_stage->self;
     dlpi_arrivals *a = w->st->self;
+    const dlpi_expand *x = a->x;
     uint32_t n = 0;
     int rc;
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
@@ -22720,7 +22723,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
     dlpi_input *cell;
     uint64_t ticket;
     int rc;
-    if (c == a->n) return false;
+    if (c == DLPI_FOUND_NONE) return false;
     cell = dlpi_input_at(p, c);
     ticket = dlpi_gen(dlpi_claim_owner(&cell->state)); /* Q4 <- Q4: the scheduler's last word */
     dlpi_clock_in(w);
@@ -22733,7 +22736,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
         return true;
     }
     dlpi_input_offer(p, c, ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+    dlpi_found_wake(p, &a->x->found, 1);
     return true;
 }
 
@@ -22747,6 +22750,7 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
     const char *once = "0: pushed items come once";
+    dlpi_found_of(p)->arrives = true;
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
@@ -22758,7 +22762,7 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
-    a->n = dlpi_found_of(p)->n_cells;
+    a->n = a->x->found.n_cells;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof *a->cells, a->n, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
@@ -22767,7 +22771,7 @@ DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
-    dlpi_reader_live(p, st, &((const dlpi_expand *)p->source_stage->self)->input);
+    dlpi_reader_live(p, st, &a->x->input);
 }
 
 static const dlpi_stage_ops dlpi_push_ops = {
@@ -39414,7 +39418,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
-    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->list->list : NULL;
+    const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
     const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
@@ -39441,7 +39445,7 @@ DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
-    if (t->nodes[0].verb == DLP_PUSH)
+    if (t->list->verb == DLP_PUSH)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
@@ -39562,22 +39566,35 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- push: what producers give ---- */
 
+/* True if the desc of a push is well. */
 DLPI_COLD
-static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
-    dlp_fetch_desc f;
     int32_t full;
-    int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
     full = dlpi_push_full(node->push.source);
-    if (asked != 0 && asked != full)
-        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+    if (asked == 0 || asked == full) return DLP_OK;
+    return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+}
+
+/* The sampler and the epoch of a table that begins with a push. */
+DLPI_COLD
+static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
+    int rc = dlpi_node_push_check(t, node);
+    if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
+    /* the stage that reads has the name, and no other one */
+    if (t->makes > 0 || t->joins != NULL) t->p->node = NULL;
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
+    return rc < 0 ? rc : dlpi_node_repeat(t);
+}
+
+DLPI_COLD
+static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    dlp_fetch_desc f;
+    int rc = dlpi_node_push_begin(t, node);
     if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
@@ -39870,9 +39887,8 @@ typedef struct dlpi_makers {
     const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
     const dlp_field *joined;
     uint32_t n_joined;
-    struct dlpi_arrivals *reader; /* of the push */
-    const dlp_node *maker;        /* the last expand; NULL: none */
-    const dlp_node *pack;         /* NULL: none */
+    const dlp_node *maker; /* the last expand; NULL: none */
+    const dlp_node *pack;  /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -40094,8 +40110,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
         m->n_fetched = m->n_joined;
         return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
     }
-    if (t->nodes->verb != DLP_PUSH) return DLP_OK;
-    m->push = t->nodes;
+    if (t->list->verb != DLP_PUSH) return DLP_OK;
+    m->push = t->list;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
@@ -40147,10 +40163,9 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* The push before these rows: add the stage that reads it. */
+/* A push: add the stage that reads it. */
 DLPI_COLD
-static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *node = m->push;
+static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
@@ -40167,16 +40182,26 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    m->reader = st->self;
     rc = dlpi_added(t->p, st, DLP_OK);
     return rc < 0 ? rc : DLP_OK;
+}
+
+/* The stage that reads a push gives the records to x. */
+DLPI_COLD
+static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
+    for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
+        dlpi_stage *st = &t->p->stages[i];
+        if (st->ops != &dlpi_push_ops || strcmp(st->name, m->push->name) != 0) continue;
+        x->found.arrivals = st->self;
+        x->found.arrivals->x = x;
+    }
 }
 
 /* The inputs of the first level. */
 DLPI_COLD
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
-    if (m->push != NULL) rc = dlpi_makers_push(t, m);
+    if (m->push != NULL && t->joins == NULL) rc = dlpi_makers_push(t, m->push);
     if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
     if (rc == DLP_OK && m->load != NULL)
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
@@ -40359,7 +40384,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
-    ((dlpi_expand *)st->self)->found.arrivals = m.reader;
+    dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
@@ -40575,7 +40600,12 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
+/* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
+
+DLPI_COLD
+static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
+    return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
+}
 
 /* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
    not the branch's. */
@@ -40601,6 +40631,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
     if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
     x->input.fields = b->in = inputs.fields;
+    dlpi_makers_arrive(t, m, x);
     if (rc != DLP_OK) return rc;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
@@ -40649,22 +40680,32 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK)
         rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
                          "0: the first list of the table says it");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0, 0,
-                         "0: the first list of the table says it");
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                            "in a branch: list.shuffle says the order");
     t->n_items = l->n_items;
-    t->list = node;
-    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
-/* The stage of all branches has one policy, so branches say alike what both say. */
+/* Begin a branch. */
+DLPI_COLD
+static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
+    t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    if (node == t->nodes) return DLP_OK;
+    t->n_items = 0;
+    if (node->queue.deal != 0)
+        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
+                        node->queue.deal);
+    return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
+}
+
+/* The stage of all branches has one policy, so branches say alike what both say. said: the branch
+   that said it before. */
 DLPI_COLD
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
-                               const dlp_workers_desc *all, const dlp_workers_desc *w) {
+                               const dlp_workers_desc *all, const dlp_workers_desc *w,
+                               const char *said) {
     const struct {
         const char *field;
         bool same;
@@ -40686,7 +40727,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers.%s differs from that of \"%s\", and branches share "
                                "workers; set it alike in both",
-                               all_fields[i].field, t->nodes[1].name);
+                               all_fields[i].field, said);
     return DLP_OK;
 }
 
@@ -40737,14 +40778,17 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
                              dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
     const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
+    const int32_t before = j->n > 0 ? all->num_workers : 0;
+    uint32_t said = 0; /* the first branch that says what workers do */
     int rc = DLP_OK;
+    while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
     b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
-    if (j->n == 0) {
+    if (said == j->n) {
         *all = b->w;
-        all->num_workers = 0;
+        all->num_workers = before;
     } else if (dlpi_workers_given(&b->w)) {
-        rc = dlpi_branch_workers(t, node, all, &b->w);
+        rc = dlpi_branch_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
@@ -40793,14 +40837,15 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
-    bool shuffle = t->list->list.shuffle != 0;
+    const bool pushed = t->list->verb == DLP_PUSH;
+    bool shuffle = !pushed && t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+    if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_branch_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
-    node = dlpi_makers_name(&m);
+    node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
@@ -40820,7 +40865,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+    if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
@@ -40828,8 +40873,8 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, load, "
-                         "fetch, map, expand and filter");
+                         "stands in a branch of a zip or mix, which may have only list, push, "
+                         "load, fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */
@@ -40838,10 +40883,10 @@ static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || node[1].verb == DLP_LIST;
+        const bool last = node + 1 == join || dlpi_branch_begins(t, &node[1]);
         const int rc = dlpi_branch_row(t, node);
         if (rc != DLP_OK) return rc;
-        lists += node->verb == DLP_LIST;
+        lists += dlpi_branch_begins(t, node);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -40853,7 +40898,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
                            "from must name the last row of each branch; there are %" PRIu32 " "
-                           "lists above \"%s\", must be 2..8",
+                           "lists and pushes above \"%s\", must be 2..8",
                            lists, join->name);
     return DLP_OK;
 }
@@ -40975,7 +41020,11 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
-    if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
+    rc = (t->list->verb == DLP_PUSH ? dlpi_node_push_begin : dlpi_node_list_add)(t, t->nodes);
+    for (const dlp_node *push = t->nodes; push < node && rc >= 0; push++)
+        if (push->verb == DLP_PUSH && (rc = dlpi_node_push_check(t, push)) == DLP_OK)
+            rc = dlpi_makers_push(t, push);
+    if (rc < 0) return rc;
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -40984,7 +41033,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->ops = &ops;
     t->at = 1;
     do {
-        if (j->n > 0 && (rc = dlpi_branch_list(t, &t->nodes[t->at++])) != DLP_OK) return rc;
+        rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
+        if (rc != DLP_OK) return rc;
         if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;

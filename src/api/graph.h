@@ -27,7 +27,7 @@
 
      verb           what the node does                         where it may stand
      DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
-     DLP_PUSH       gives items that producers push (>>push)   first
+     DLP_PUSH       gives items that producers push (>>push)   first, and first of a branch
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
@@ -75,10 +75,10 @@
              CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
              second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
-             filters and expands, as in a table without branches. All rows of a branch run in the
-             cells of its inputs, and each branch may have a load. The rows of a branch follow each
-             other. from of the zip or mix names the last row of each branch, in the order of the
-             table:
+             filters and expands, as in a table without branches. Or it is a push, and maps, filters
+             and expands behind it. All rows of a branch run in the cells of its inputs, and each
+             branch may have a load. The rows of a branch follow each other. from of the zip or mix
+             names the last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -89,6 +89,8 @@
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
+             A row waits for its pushed item, also if a branch below the push is out. So let a list
+             stand above a push that may never end.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has fetches and maps alone, its row is left out, also if one of these
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an

@@ -225,8 +225,7 @@ static int dlpi_table_check(dlpi_table *t) {
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL)
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
-            !(node->verb == DLP_LIST && i > 0 && node < t->joins))
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"

@@ -98,9 +98,8 @@ typedef struct dlpi_makers {
     const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
     const dlp_field *joined;
     uint32_t n_joined;
-    struct dlpi_arrivals *reader; /* of the push */
-    const dlp_node *maker;        /* the last expand; NULL: none */
-    const dlp_node *pack;         /* NULL: none */
+    const dlp_node *maker; /* the last expand; NULL: none */
+    const dlp_node *pack;  /* NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -306,8 +305,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
         m->n_fetched = m->n_joined;
         return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
     }
-    if (t->nodes->verb != DLP_PUSH) return DLP_OK;
-    m->push = t->nodes;
+    if (t->list->verb != DLP_PUSH) return DLP_OK;
+    m->push = t->list;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
@@ -357,9 +356,8 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* The push before these rows: add the stage that reads it. */
-static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *node = m->push;
+/* A push: add the stage that reads it. */
+static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
@@ -376,15 +374,24 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    m->reader = st->self;
     rc = dlpi_added(t->p, st, DLP_OK);
     return rc < 0 ? rc : DLP_OK;
+}
+
+/* The stage that reads a push gives the records to x. */
+static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
+    for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
+        dlpi_stage *st = &t->p->stages[i];
+        if (st->ops != &dlpi_push_ops || strcmp(st->name, m->push->name) != 0) continue;
+        x->found.arrivals = st->self;
+        x->found.arrivals->x = x;
+    }
 }
 
 /* The inputs of the first level. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
-    if (m->push != NULL) rc = dlpi_makers_push(t, m);
+    if (m->push != NULL && t->joins == NULL) rc = dlpi_makers_push(t, m->push);
     if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
     if (rc == DLP_OK && m->load != NULL)
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
@@ -555,7 +562,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
-    ((dlpi_expand *)st->self)->found.arrivals = m.reader;
+    dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;

@@ -14,7 +14,7 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 35 };
+enum { MOST_REFUSED = 33 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number. */
@@ -44,9 +44,7 @@ static const struct {
     {BUCKETS, SPLIT, "list"},
     {BUCKETS, PUSH, "push"},
     {MIX, SPLIT, "more"},
-    {MIX, PUSH, "push"},
     {ZIP, SPLIT, "zip"},
-    {ZIP, PUSH, "zip"},
     {SCRATCH, SPLIT, "scratch"},
     {CACHE, PUSH, "cache"},
     {COLLATE, SPLIT, "batch"},
@@ -194,11 +192,11 @@ static void add_batches(wiring *w) {
 
 /* ---- the same pair as branches ---- */
 
-/* A zip or a mix that meets items of unknown count joins branches: there is no item of the other
+/* A zip or a mix that meets items of unknown count, or pushed ones, joins branches: there is no item of the other
    branch to fetch by the number of an input. Of a zip both branches make items alike, so rows meet
    their labels. */
 static int joins_branches(void) {
-    return (has(MIX) || has(ZIP)) && (has_maker() || has(FOUND) || has(PARTS));
+    return (has(MIX) || has(ZIP)) && (has_maker() || has(FOUND) || has(PARTS) || has(PUSH));
 }
 
 static int expand_label(void *user, dlp_expand *x) {
@@ -250,16 +248,20 @@ static void join(wiring *w) {
         kept += has(EXPAND) || has(FOUND) ? made_of(i) : (uint64_t)!is_filtered(i);
     weights[0] = kept; /* so that both branches end with the same draw */
     weights[1] = MIXED;
-    node = add_node("list", DLP_LIST);
-    node->list.n_items = has(PARTS) ? w->parts.n_parts : ITEMS;
-    if (has(PARTS)) add_load("parts", &w->parts);
-    if (has(FOUND)) add_load("found", &w->found);
-    add_fetch(w, "fetch", &w->dataset, 0);
+    if (has(PUSH)) {
+        add_push(w);
+    } else {
+        node = add_node("list", DLP_LIST);
+        node->list.n_items = has(PARTS) ? w->parts.n_parts : ITEMS;
+        if (has(PARTS)) add_load("parts", &w->parts);
+        if (has(FOUND)) add_load("found", &w->found);
+        add_fetch(w, "fetch", &w->dataset, 0);
+    }
     if (has(PARTS) || has(FOUND)) nodes_[n_nodes_ - 1].workers.num_workers = 0;
     if (!has(PACK)) add_makers(w);
     from[0] = nodes_[n_nodes_ - 1].name;
     node = add_node("others", DLP_LIST);
-    node->list.n_items = has(MIX) ? MIXED : nodes_[0].list.n_items;
+    node->list.n_items = has(MIX) ? MIXED : has(PUSH) ? ITEMS : nodes_[0].list.n_items;
     from[1] = add_other_branch(w);
     node = add_node("both", has(MIX) ? DLP_MIX : DLP_ZIP);
     node->from = from;

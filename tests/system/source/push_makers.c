@@ -1,7 +1,8 @@
 /* needs: parts pack pictures */
-/* A push in front of filters, expanders, windows and packing, or of several who take its batches:
-   each record once, in its producer's order, whatever the workers, their placement and their deaths, at each atomic access, too; ragged
-   records; full batches at once; back-pressure, NEWEST, ends, errors; and what is refused. */
+/* A push in front of filters, expanders, windows and packing, as a branch of a zip, or of several
+   who take its batches: each record once, in its producer's order, whatever the workers, their
+   placement and their deaths, at each atomic access, too; ragged records; full batches at once;
+   back-pressure, NEWEST, ends, errors; and what is refused. */
 /* own: hook: a worker dies at an access of an atomic */
 #define _GNU_SOURCE
 #include "../../rig/atomics_hook.h"
@@ -36,13 +37,15 @@ enum {
     FITS = 16,
     MAPS = 32,
     OUTS = 64,
-    SHARES = 128
+    SHARES = 128,
+    ZIPS = 256
 };
 
 static const dlp_field record_fields[] = {
     {.name = "words", .dtype = DLP_U32, .ndim = 1, .shape = {WORDS}, .ragged = 1},
     {.name = "number", .dtype = DLP_U64}};
 static const dlp_field made_field = {.name = "made", .dtype = DLP_U64};
+static const dlp_field label_field = {.name = "label", .dtype = DLP_U64};
 static const dlp_field map_field = {.name = "twice", .dtype = DLP_U64};
 
 typedef struct shared { /* of all processes */
@@ -53,7 +56,7 @@ static struct {
     int kind; /* of FILTERS .. MAPS */
     dlp_workers_desc workers;
     dlp_push_desc push;
-    uint32_t producers, batch, cells, records, max_kills;
+    uint32_t producers, batch, cells, records, max_kills, labels;
     int32_t last;
     int steps;       /* the worker that has record 78 dies after so many atomic accesses */
     uint32_t deaths; /* it dies in the callback, so many times */
@@ -158,6 +161,27 @@ static int twice(void *user, dlp_item *it) {
     return 0;
 }
 
+static int label(void *user, dlp_item *it) {
+    (void)user;
+    memcpy(it->data[0], &it->index, sizeof it->index);
+    return 0;
+}
+
+/* A second branch, and the zip of the two. */
+static uint32_t table_zip(dlp_node *to, uint32_t n) {
+    static const char *from[3];
+    from[0] = to[n - 1].name;
+    from[1] = "label";
+    to[n++] = (dlp_node){
+        .name = "others", .verb = DLP_LIST, .list = {.n_items = how.labels ? how.labels : 100000}};
+    to[n++] = (dlp_node){.name = "label",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = label, .fields = &label_field, .n_fields = 1}};
+    if (n == 3) to[2].workers = how.workers;
+    to[n++] = (dlp_node){.name = "both", .from = from, .verb = DLP_ZIP};
+    return n;
+}
+
 static uint32_t table(dlp_node *to) {
     static const char *const batch[] = {"batch", NULL};
     const dlp_workers_desc w = how.workers, none = {.num_workers = 0};
@@ -180,6 +204,7 @@ static uint32_t table(dlp_node *to) {
                                       .window = how.kind & FITS ? 16 : 0},
                              .workers = how.kind & FILTERS ? none : w};
     if (n > 1) to[n - 1].queue.capacity = how.cells;
+    if (how.kind & ZIPS) n = table_zip(to, n);
     if (how.kind & MIXES)
         to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 16}};
     if (how.kind & MAPS)
@@ -202,7 +227,7 @@ static dlp_error err_;
 
 static int open_with(const dlp_pipe_desc *desc) {
     const int packs = (how.kind & (CUTS | FITS)) != 0;
-    dlp_node nodes[10];
+    dlp_node nodes[12];
     int rc;
     how.push.fields = record_fields;
     how.push.n_fields = packs ? 1 : 2;
@@ -256,6 +281,10 @@ static void take_batch(const dlp_batch *b, uint32_t *last) {
         const uint32_t *words = (const uint32_t *)b->fields[0].data + r * (packs ? 20u : WORDS);
         const uint64_t *number = b->fields[expands ? 0 : 1].data;
         if (!b->valid[r]) continue;
+        if (how.kind & ZIPS && !(how.kind & MIXES)) {
+            const uint64_t *y = b->fields[expands ? 1 : 2].data;
+            CHECK(y[r] == b->position + r);
+        }
         if (packs)
             for (uint64_t i = 0; i < b->fields[0].lengths[r]; i++) take_one(words[i], last);
         else if (expands)
@@ -368,10 +397,25 @@ static void reset(int kind) {
     how.workers.num_workers = 2;
 }
 
-static const int kinds[] = {
-    FILTERS,        EXPANDS,        FILTERS | EXPANDS, FILTERS | MIXES, CUTS,  FITS,
-    FILTERS | CUTS, FILTERS | FITS, FILTERS | MAPS,    EXPANDS | MIXES, MIXES, OUTS,
-    SHARES,         MAPS | SHARES,  MIXES | OUTS};
+static const int kinds[] = {FILTERS,
+                            EXPANDS,
+                            FILTERS | EXPANDS,
+                            FILTERS | MIXES,
+                            CUTS,
+                            FITS,
+                            FILTERS | CUTS,
+                            FILTERS | FITS,
+                            FILTERS | MAPS,
+                            EXPANDS | MIXES,
+                            MIXES,
+                            OUTS,
+                            SHARES,
+                            MAPS | SHARES,
+                            MIXES | OUTS,
+                            ZIPS,
+                            ZIPS | FILTERS | EXPANDS,
+                            ZIPS | FILTERS | MIXES,
+                            ZIPS | OUTS};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- what is tested ---- */
@@ -415,6 +459,7 @@ static void makers__any_workers__each_record_once(void) {
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < 6; i++) {
             static const int32_t workers[] = {DLP_NONE, 0, 1, 4, 1, 3};
+            if (k > 9 && i % 3 != 1) continue;
             reset(kinds[k]);
             how.workers.num_workers = workers[i];
             how.workers.placement = i > 3 ? DLP_PLACE_PROCESSES : 0;
@@ -436,7 +481,7 @@ static void makers__any_workers__each_record_once(void) {
 static void makers__one_producer__the_order_of_its_records(void) {
     for (int k = 0; k < KINDS; k++) {
         uint64_t want = 0;
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i += 1 + (k > 9)) {
             reset(kinds[k]);
             how.workers.num_workers = i == 0 ? DLP_NONE : i == 1 ? 1 : 4;
             how.push.capacity = i % 2 ? 256 : 4;
@@ -449,9 +494,10 @@ static void makers__one_producer__the_order_of_its_records(void) {
 }
 
 static void makers__worker_dies_in_its_callback__each_record_once(void) {
-    static const int some[] = {FILTERS, EXPANDS, FILTERS | CUTS, FILTERS | MIXES | MAPS,
-                               FILTERS | SHARES};
-    for (int k = 0; k < 5; k++) {
+    static const int some[] = {
+        FILTERS,          EXPANDS,        FILTERS | CUTS,        FILTERS | MIXES | MAPS,
+        FILTERS | SHARES, ZIPS | FILTERS, ZIPS | FILTERS | MIXES};
+    for (int k = 0; k < 7; k++) {
         reset(some[k]);
         how.workers.placement = DLP_PLACE_PROCESSES;
         how.deaths = 2;
@@ -470,9 +516,11 @@ static void makers__worker_dies_in_its_callback__each_record_once(void) {
 }
 
 static void makers__worker_dies_at_each_access__each_record_once(void) {
-    static const int some[] = {FILTERS, EXPANDS, FILTERS | FITS};
-    for (int k = 0; k < 3; k++)
-        for (int steps = 1, died = 1; died; steps += getenv("SHORT") || k > 0 ? 5 : 1) {
+    static const int some[] = {FILTERS, EXPANDS, FILTERS | FITS, ZIPS | FILTERS};
+    for (int k = 0; k < 4; k++)
+        for (int steps = 1, died = 1; died; steps += k == 3                     ? 13
+                                                     : getenv("SHORT") || k > 0 ? 5
+                                                                                : 1) {
             reset(some[k]);
             how.workers.placement = DLP_PLACE_PROCESSES;
             how.records = 120;
@@ -484,12 +532,12 @@ static void makers__worker_dies_at_each_access__each_record_once(void) {
 }
 
 static void makers__full_batch__given_without_another_record(void) {
-    for (int last = DLP_LAST_PARTIAL; last <= DLP_LAST_DROP; last++) {
+    for (int i = 0; i <= 2 * DLP_LAST_DROP + 1; i++) {
         dlp_pusher *u;
         dlp_batch *b;
-        reset(EXPANDS);
+        reset(i % 2 ? EXPANDS | ZIPS : EXPANDS);
         how.batch = 10;
-        how.last = last;
+        how.last = i / 2;
         if (open_run() != DLP_OK) return;
         push_some(&u, 5); /* of 0, 1, 2, 3, 4 items */
         CHECK(dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_OK && b->count == 10);
@@ -524,6 +572,60 @@ static void makers__one_of_two_ends__what_came_is_given(void) {
     CHECK(dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_END);
     dlp_pusher_close(u[1]);
     end_run(u[0]);
+}
+
+/* The list of the other branch ends first. */
+static void zip__other_branch_ends__the_end(void) {
+    for (int kind = ZIPS; kind <= (ZIPS | FILTERS); kind += FILTERS) {
+        dlp_pusher *u = NULL;
+        reset(kind);
+        how.labels = 10;
+        if (open_run() != DLP_OK) return;
+        push_some(&u, 20); /* the filter keeps 14 of them */
+        CHECK(take_all() == DLP_END);
+        CHECK(was_seen[1][kind == ZIPS ? 9 : 13][0] == 1 &&
+              was_seen[1][kind == ZIPS ? 10 : 15][0] == 0);
+        end_run(u);
+    }
+}
+
+/* Two pushes: record k of the one with record k of the other. */
+static void zip__two_pushes__each_with_its_like(void) {
+    const char *from[] = {"a", "b", NULL};
+    const dlp_field fields[] = {{.name = "x", .dtype = DLP_U64}, {.name = "y", .dtype = DLP_U64}};
+    dlp_node nodes[] = {{.name = "a", .verb = DLP_PUSH},
+                        {.name = "b", .verb = DLP_PUSH},
+                        {.name = "both", .from = from, .verb = DLP_ZIP},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_push *push[2];
+    dlp_pusher *u[2];
+    dlp_error err = {.code = 0};
+    dlp_batch *b;
+    uint64_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        const dlp_push_desc d = {.fields = &fields[i], .n_fields = 1, .writers = 1};
+        CHECK(dlp_push_open(&push[i], &d, &err) == DLP_OK);
+        CHECK(dlp_pusher_open(&u[i], &(dlp_pusher_desc){.push = push[i]}, &err) == DLP_OK);
+        nodes[i].push.source = push[i];
+    }
+    CHECK(dlp_pipe_open(&pipe_, nodes, 4, NULL, &err) == DLP_OK);
+    if (err.code != 0) printf("  %s %s: %s\n", err.stage, err.field, err.message);
+    for (int i = 1; i >= 0; i--) {
+        for (uint64_t k = 0; k < 50 + (uint64_t)i; k++) {
+            const uint64_t x = k * 10 + (uint64_t)i;
+            CHECK(dlp_pusher_push(u[i], (const void *[]){&x}, SOON_MS) == DLP_OK);
+        }
+        CHECK(dlp_pusher_end(u[i], SOON_MS) == DLP_OK);
+        dlp_pusher_close(u[i]);
+    }
+    while (dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_OK) {
+        const uint64_t *x = b->fields[0].data, *y = b->fields[1].data;
+        for (uint32_t r = 0; r < b->count; r++, n++) CHECK(x[r] == n * 10 && y[r] == n * 10 + 1);
+        dlp_pipe_release(pipe_, b);
+    }
+    CHECK(n == 50);
+    CHECK(dlp_pipe_close(pipe_) == DLP_OK);
+    for (int i = 0; i < 2; i++) CHECK(dlp_push_close(push[i]) == DLP_OK);
 }
 
 static void makers__last_batch__as_its_rule_says(void) {
@@ -797,6 +899,8 @@ int main(void) {
     makers__worker_dies_at_each_access__each_record_once();
     makers__full_batch__given_without_another_record();
     makers__one_of_two_ends__what_came_is_given();
+    zip__other_branch_ends__the_end();
+    zip__two_pushes__each_with_its_like();
     makers__last_batch__as_its_rule_says();
     makers__nothing_comes_or_is_kept__the_end();
     makers__consumer_is_slow__producers_wait();

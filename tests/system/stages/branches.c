@@ -689,7 +689,7 @@ static void rows__out_of_place__refused_by_name(void) {
                 row_put(&t, 3, (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {4}}));
         REFUSED(DLP_ERR_GRAPH, "load", "must stand directly after the list",
                 (row_put(&t, 5, (dlp_node){.name = "load", .verb = DLP_LOAD}), t.from[1] = "load"));
-        REFUSED(DLP_ERR_GRAPH, "push", "stands in a branch",
+        REFUSED(DLP_ERR_ARG, "push", "push.source is NULL",
                 (t.row[0] = (dlp_node){.name = "push", .verb = DLP_PUSH}));
         REFUSED(DLP_ERR_GRAPH, "second", "is a second zip or mix",
                 row_put(&t, 6, (dlp_node){.name = "second", .verb = DLP_ZIP}));
