@@ -2261,8 +2261,9 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
    that were made of an input. It stands behind the makers and before a window. An input that it
    has is neither loaded nor made again. A cell has room for the most items that an input may
-   have. A hit is an input. An input that gave no item is kept, too. With shuffle_items of a load
-   node, and behind a pack, a cache is refused. */
+   have. A hit is an input. An input that gave no item is kept, too. Directly before a pack a cache
+   keeps the documents of an input. They are packed in each epoch's order. With shuffle_items of a
+   load node, and behind a pack, a cache is refused. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
@@ -4331,7 +4332,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              the numbers of the item below its makers, and the input. dlp_item_random goes by the
              pass, the input's number, and these numbers of the item. shuffle_items of an expand is
              0 beside other makers.
-   Cache     Behind makers a cache keeps what they make of an input. Rows between the last maker and
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
              the cache run in the cell, too. Rows behind the cache run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
@@ -16763,6 +16764,17 @@ static bool dlpi_table_shared(const dlpi_table *t) {
            (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
 }
 
+/* True if a row is a cache of the documents of a pack, which is next. */
+DLPI_COLD
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    bool pack = false, cache = false;
+    DLPI_UNUSED(t); /* without packs */
+    DLPI_UNUSED(node);
+    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
+    cache = node->verb == DLP_CACHE;
+    return pack && cache;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
    Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
@@ -16772,15 +16784,18 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    bool pushed = false;                /* a window follows a push */
     uint32_t n = 0, i = 1;
-    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+    for (; i < t->n &&
+           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
+         i++)
         if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    if (n == 0 && rows->verb == DLP_PUSH && (dlpi_table_shared(t) || rows[1].verb == DLP_WINDOW))
-        return 1;
+    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
+    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -21712,8 +21727,12 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 /* Behind makers it keeps what they make of an input, in the order in which they make it. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
-    if (node[-1].verb == DLP_WINDOW)
-        return dlpi_node_bad(t, node, "stands behind a window; write it before");
+    const int32_t before = node[-1].verb;
+    const char *late = NULL;
+    DLPI_UNUSED(before); /* without these */
+    if (before == DLP_WINDOW) late = "stands behind a window; write it before";
+    if (before == DLP_PACK) late = "stands behind a pack; write it above";
+    if (late != NULL) return dlpi_node_bad(t, node, late);
     if (t->makes > 0 && load != NULL && load->shuffle_items != 0)
         return dlpi_bad(t->p, t->load->name, "load.shuffle_items",
                         "0 before a cache: a window node behind it shuffles", 1);
@@ -25655,6 +25674,7 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
     int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->cached = p->keeper_stage != NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
@@ -25848,11 +25868,15 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Behind a load or an expand. */
+/* Bytes of the documents of an input, of which a cache is asked. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+
+/* Behind a load, an expand or a cache. */
 static const dlpi_source_ops dlpi_pack_made_source = {
     DLPI_PACK_SOURCE,
     .input = "input",
     .load = dlpi_pack_load_made,
+    .keeps = dlpi_pack_keeps,
 };
 
 #define DLPI_PACK_OPS \
@@ -39889,6 +39913,7 @@ typedef struct dlpi_makers {
     uint32_t n_joined;
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* NULL: none */
+    const dlp_node *cache; /* of its documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -40078,6 +40103,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
+    m->cache = node->verb == DLP_CACHE ? node : m->cache;
+    if (m->cache == node) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
@@ -40332,7 +40359,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
-    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
+    if (m->pack != NULL && !dlpi_makers_made(m) && m->cache == NULL)
+        return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
@@ -40388,7 +40416,10 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
-    return dlpi_makers_copies(t, &m);
+    rc = dlpi_makers_copies(t, &m);
+    if (rc < 0 || m.cache == NULL) return rc;
+    t->p->node = m.cache->name;
+    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
 /* ---- the rows of a loader ---- */

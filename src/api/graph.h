@@ -61,7 +61,7 @@
              the numbers of the item below its makers, and the input. dlp_item_random goes by the
              pass, the input's number, and these numbers of the item. shuffle_items of an expand is
              0 beside other makers.
-   Cache     Behind makers a cache keeps what they make of an input. Rows between the last maker and
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
              the cache run in the cell, too. Rows behind the cache run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts

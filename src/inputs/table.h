@@ -108,6 +108,16 @@ static bool dlpi_table_shared(const dlpi_table *t) {
            (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
 }
 
+/* True if a row is a cache of the documents of a pack, which is next. */
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    bool pack = false, cache = false;
+    DLPI_UNUSED(t); /* without packs */
+    DLPI_UNUSED(node);
+    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK; /* needs: parts pack */
+    cache = node->verb == DLP_CACHE;                               /* needs: cache */
+    return pack && cache;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
    Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
@@ -116,15 +126,18 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    bool pushed = false;                /* a window follows a push */
     uint32_t n = 0, i = 1;
-    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+    for (; i < t->n &&
+           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
+         i++)
         if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
-    if (n == 0 && rows->verb == DLP_PUSH && (dlpi_table_shared(t) || rows[1].verb == DLP_WINDOW))
-        return 1; /* needs: parts */
+    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;                         /* needs: parts */
+    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 

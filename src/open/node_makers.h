@@ -100,6 +100,7 @@ typedef struct dlpi_makers {
     uint32_t n_joined;
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* NULL: none */
+    const dlp_node *cache; /* of its documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -275,6 +276,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
+    m->cache = node->verb == DLP_CACHE ? node : m->cache; /* needs: cache */
+    if (m->cache == node) return DLP_OK;                  /* needs: cache */
     m->pack = node;
     dlpi_makers_id(m, node->pack.id); /* needs: pack */
     if (m->maker != NULL && m->maker->expand.shuffle_items)
@@ -514,7 +517,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
-    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
+    if (m->pack != NULL && !dlpi_makers_made(m) && m->cache == NULL)
+        return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
@@ -566,7 +570,10 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
-    return dlpi_makers_copies(t, &m);
+    rc = dlpi_makers_copies(t, &m);
+    if (rc < 0 || m.cache == NULL) return rc;
+    t->p->node = m.cache->name;
+    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
 /* ---- the rows of a loader ---- */

@@ -674,6 +674,8 @@ static uint32_t table_makers(config *c, dlp_node *to) {
     if (!packs(o)) n += table_stack(c, to + n);
     if (o->kind == OF_EXPAND && o->seed % 5 < 2)
         to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    if (packs(o) && o->seed % 4 == 1)
+        to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 16}};
     if (packs(o))
         to[n++] =
             (dlp_node){.name = "pack",

@@ -14,7 +14,7 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 33 };
+enum { MOST_REFUSED = 32 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number. */
@@ -22,39 +22,17 @@ static const struct {
     int a, b;
     const char *node;
 } refused_[] = {
-    {PARTS, FOUND, "found"},
-    {PARTS, BUCKETS, "list"},
-    {PARTS, PUSH, "parts"},
-    {FOUND, BUCKETS, "list"},
-    {FOUND, SPLIT, "found"},
-    {FOUND, UNORDERED, "found"},
-    {FOUND, PUSH, "found"},
-    {FILTER, BUCKETS, "list"},
-    {FILTER, SPLIT, "filter"},
-    {FILTER, UNORDERED, "filter"},
-    {EXPAND, BUCKETS, "list"},
-    {EXPAND, SPLIT, "expand"},
-    {EXPAND, UNORDERED, "expand"},
-    {PACK, BUCKETS, "list"},
-    {PACK, CACHE, "pack"},
-    {PACK, SPLIT, "pack"},
-    {PACK, UNORDERED, "pack"},
-    {SHUFFLED, PUSH, "push"},
-    {BUCKETS, MIX, "list"},
-    {BUCKETS, SPLIT, "list"},
-    {BUCKETS, PUSH, "push"},
-    {MIX, SPLIT, "more"},
-    {ZIP, SPLIT, "zip"},
-    {SCRATCH, SPLIT, "scratch"},
-    {CACHE, PUSH, "cache"},
-    {COLLATE, SPLIT, "batch"},
-    {SPLIT, UNORDERED, "split"},
-    {SPLIT, SHARE, "split"},
-    {SPLIT, RAGGED, "split"},
-    {SPLIT, PUSH, "split"},
-    {UNORDERED, SHARE, ""},
-    {UNORDERED, PUSH, "push"},
-    {SHARE, SET_EPOCH, ""},
+    {PARTS, FOUND, "found"},       {PARTS, BUCKETS, "list"},    {PARTS, PUSH, "parts"},
+    {FOUND, BUCKETS, "list"},      {FOUND, SPLIT, "found"},     {FOUND, UNORDERED, "found"},
+    {FOUND, PUSH, "found"},        {FILTER, BUCKETS, "list"},   {FILTER, SPLIT, "filter"},
+    {FILTER, UNORDERED, "filter"}, {EXPAND, BUCKETS, "list"},   {EXPAND, SPLIT, "expand"},
+    {EXPAND, UNORDERED, "expand"}, {PACK, BUCKETS, "list"},     {PACK, SPLIT, "pack"},
+    {PACK, UNORDERED, "pack"},     {SHUFFLED, PUSH, "push"},    {BUCKETS, MIX, "list"},
+    {BUCKETS, SPLIT, "list"},      {BUCKETS, PUSH, "push"},     {MIX, SPLIT, "more"},
+    {ZIP, SPLIT, "zip"},           {SCRATCH, SPLIT, "scratch"}, {CACHE, PUSH, "cache"},
+    {COLLATE, SPLIT, "batch"},     {SPLIT, UNORDERED, "split"}, {SPLIT, SHARE, "split"},
+    {SPLIT, RAGGED, "split"},      {SPLIT, PUSH, "split"},      {UNORDERED, SHARE, ""},
+    {UNORDERED, PUSH, "push"},     {SHARE, SET_EPOCH, ""},
 };
 
 static int processes_; /* worker processes can be started here */
@@ -136,7 +114,9 @@ static void add_makers(wiring *w) {
         node->expand.max_out = w->expand.max_out;
     }
     if (has(PACK)) {
-        dlp_node *node = add_node("pack", DLP_PACK);
+        dlp_node *node;
+        if (has(CACHE)) add_row(w, CACHE); /* it keeps documents */
+        node = add_node("pack", DLP_PACK);
         memcpy(&node->pack, &w->pack, sizeof node->pack);
     }
     if (has(WINDOW) && (has(FILTER) || has(EXPAND)))
@@ -286,7 +266,7 @@ static void table_of(wiring *w) {
     add_makers(w);
     for (int i = 0; i < ROW_STAGES; i++)
         if (has(orders_[0][i] == DECODE ? SCRATCH : orders_[0][i]) &&
-            !(orders_[0][i] == DECODE && has(PACK))) /* that stands before the pack */
+            !((orders_[0][i] == DECODE || orders_[0][i] == CACHE) && has(PACK))) /* before it */
             add_row(w, orders_[0][i]);
     add_batches(w);
 }
