@@ -263,6 +263,52 @@ static void mixed_stages(dlp_pipe *p, int workers) {
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
+static uint32_t length_of(void *user, uint64_t index) {
+    (void)user;
+    return (uint32_t)(index * 7 % 13 + 1);
+}
+
+/* Buckets of what the mix draws: items of like length in a batch, and in each window of two batches
+   three of the first dataset for one of the second. */
+static void nodes__buckets_of_a_mix__items_by_weights_and_of_like_length(const dlp_node *mixed) {
+    dlp_sampler_desc drawn = {.order = 0}, lists = {.order = 0};
+    dlp_node nodes[5];
+    dlp_buckets *buckets = NULL;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint32_t n = 0, few = 0, spread = 0;
+    CHECK(dlp_mix_sampler(mix, &drawn) == DLP_OK);
+    const dlp_buckets_desc desc = {.n_items = dlp_mix_items(mix),
+                                   .length = length_of,
+                                   .batch_size = 16,
+                                   .window = 32,
+                                   .shuffle = 1,
+                                   .order = &drawn};
+    if (!well(dlp_buckets_open(&buckets, &desc, NULL) == DLP_OK)) return;
+    CHECK(dlp_buckets_sampler(buckets, &lists) == DLP_OK);
+    memcpy(nodes, mixed, sizeof nodes);
+    nodes[0].list.order = &lists;
+    if ((p = opened(nodes, 5, NULL)) == NULL) return;
+    for (; n < 14 && dlp_pipe_next(p, &b) == DLP_OK; n++) {
+        const uint32_t *x = b->fields[0].data;
+        uint32_t least = UINT32_MAX, most = 0;
+        for (uint32_t r = 0; r < b->count; r++) {
+            const uint32_t length = length_of(NULL, b->index[r]);
+            least = length < least ? length : least;
+            most = length > most ? length : most;
+            few += b->index[r] >= ITEMS;
+            CHECK(x[3 * r] == (b->index[r] - (b->index[r] >= ITEMS ? ITEMS : 0)) * 10);
+            CHECK(b->index[r] < ITEMS || x[3 * r + 2] == 7);
+        }
+        spread += most - least;
+        if (n % 2 == 1) CHECK(few == (n + 1) / 2 * 8);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(n == 14 && spread < 14 * 8); /* a batch of any lengths spreads by 11 or 12 */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    dlp_buckets_close(buckets);
+}
+
 static void nodes__mix__the_stages_batches(void) {
     const uint64_t n_items[] = {ITEMS, 50}, weights[] = {3, 1};
     const dlp_mix_desc desc = {
@@ -282,6 +328,11 @@ static void nodes__mix__the_stages_batches(void) {
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
     };
     same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2}, mixed_stages, 1);
+    nodes__buckets_of_a_mix__items_by_weights_and_of_like_length(nodes);
+    nodes[0].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
+    CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "list.mix") == 0 && strstr(err.message, "batches of a mix") != NULL);
+    nodes[0].list.order = NULL;
     for (uint32_t of = 0; of < 4; of += of == 1 ? 3 : 1) { /* 0, 1, 4: the second has to be 2 */
         nodes[2].fetch.of = of;
         CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
