@@ -166,10 +166,10 @@ typedef struct dlp_node_list {
                          batches. Copied; what it points to is borrowed until
                          close. Its seed is 0, or that of the pipe's desc; its threaded is 0.
                          NULL: all items */
-    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items
-                         and shuffle are 0, and order is NULL, or DLP_ORDER_BATCHES: lists of the
-                         mix's items, as of buckets whose order is that of the mix (>>buckets).
-                         Borrowed until close. NULL: none */
+    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has. Borrowed
+                         until close. n_items and shuffle are 0. order is NULL, or of
+                         DLP_ORDER_BATCHES, as that of buckets of this mix (>>buckets). NULL: none
+                       */
 } dlp_node_list;
 
 typedef struct dlp_node_push {
