@@ -2261,8 +2261,9 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
    that were made of an input. It stands behind the makers and before a window. An input that it
    has is neither loaded nor made again. A cell has room for the most items that an input may
-   have. A hit is an input. An input that gave no item is kept, too. With shuffle_items of a load
-   node, and behind a pack, a cache is refused. */
+   have. A hit is an input. An input that gave no item is kept, too. Directly before a pack a cache
+   keeps the documents of an input. They are packed in each epoch's order. With shuffle_items of a
+   load node, and behind a pack, a cache is refused. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
@@ -2417,7 +2418,7 @@ typedef struct dlp_join_desc {
               DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all outs
               that were found are closed: the last close frees it. So batches that an out holds stay
               as they are until dlp_out_close.
-   Refused    Several outs with split, unordered, dataset.open_end, agree, dlp_shm_desc.share; and
+   Refused    Several outs with split, unordered, list.open_end, agree, dlp_shm_desc.share; and
               dlp_pipe_seek. Other programs take batches by dlp_subscriber_open (dlpipe_shm.h). */
 
 typedef struct dlp_out dlp_out;
@@ -4167,6 +4168,10 @@ DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x);
                 one makes them again. Records wait in the lanes while no cell is free. A full batch
                 never waits for a later record. An error of the push itself is treated as on_error
                 of the makers says.
+   Several take In such a table other programs may subscribe, and several outs may stand. A window
+                may follow the push. Its own thread then reads it, too, as before makers. Without
+                makers one worker, with the name "records", puts the records in order. DLP_END, not
+                DLP_BATCH_LAST, tells subscribers and outs the end.
    Lengths      dlp_pusher_lengths says how many rows the ragged fields of the next item have.
 
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
@@ -4297,7 +4302,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
 
      verb           what the node does                         where it may stand
      DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
-     DLP_PUSH       gives items that producers push (>>push)   first
+     DLP_PUSH       gives items that producers push (>>push)   first, and first of a branch
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
@@ -4305,7 +4310,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, load, or push
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -4331,7 +4336,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              the numbers of the item below its makers, and the input. dlp_item_random goes by the
              pass, the input's number, and these numbers of the item. shuffle_items of an expand is
              0 beside other makers.
-   Cache     Behind makers a cache keeps what they make of an input. Rows between the last maker and
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
              the cache run in the cell, too. Rows behind the cache run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
@@ -4340,15 +4345,15 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
-             index. With makers behind the push, one thread reads it into cells of their
-             inputs. The push node may then name a CPU and a stack for that thread, and no more. A
-             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
-             behind an expand or a filter shuffles its items.
+             index. With makers or a window behind the push, several outs, or subscribers of
+             other programs, one thread reads it into cells of inputs. The push node may then name a
+             CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
+             second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
-             filters and expands, as in a table without branches. All rows of a branch run in the
-             cells of its inputs, and each branch may have a load. The rows of a branch follow each
-             other. from of the zip or mix names the last row of each branch, in the order of the
-             table:
+             filters and expands, as in a table without branches. Or it is a push, and maps, filters
+             and expands behind it. All rows of a branch run in the cells of its inputs, and each
+             branch may have a load. The rows of a branch follow each other. from of the zip or mix
+             names the last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -4359,6 +4364,8 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
+             A row waits for its pushed item, also if a branch below the push is out. So let a list
+             stand above a push that may never end.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has fetches and maps alone, its row is left out, also if one of these
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
@@ -4434,8 +4441,10 @@ typedef struct dlp_node_list {
                          batches. Copied; what it points to is borrowed until
                          close. Its seed is 0, or that of the pipe's desc; its threaded is 0.
                          NULL: all items */
-    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
-                         shuffle and order are 0. Borrowed until close. NULL: none */
+    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has. Borrowed
+                         until close. n_items and shuffle are 0. order is NULL, or of
+                         DLP_ORDER_BATCHES, as that of buckets of this mix (>>buckets). NULL: none
+                       */
 } dlp_node_list;
 
 typedef struct dlp_node_push {
@@ -4506,7 +4515,9 @@ typedef struct dlp_node_transfer {
 enum {
     DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
     DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
-                          the batch node is then for each worker of the first fetch */
+                          the batch node is then for each worker of the first fetch or push. Behind
+                          makers, a zip or a mix it is for each of copy_workers: items are made by
+                          any worker, and copied into batches in turn */
 };
 
 /* What becomes of what a full queue has no room for. */
@@ -4525,7 +4536,7 @@ typedef struct dlp_queue_desc {
                           one of these rows. A fetch node of which fields end: cells of these
                           fields. The first out: max_held. Another out: batches that it may hold;
                           0: 1 */
-    int32_t deal;      /* list: DLP_DEAL_* */
+    int32_t deal;      /* list, push: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
@@ -4555,7 +4566,8 @@ typedef struct dlp_node {
         dlp_node_guard guard;
     };
     dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
-                                 this node alone; 0 if queue.deal of the list says it */
+                                 this node alone; 0 if queue.deal of the first row says it. In rows
+                                 up to the last maker it is for the copies of their items */
     dlp_queue_desc queue;
 } dlp_node;
 
@@ -11563,7 +11575,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "with open_end only one consumer may get batches, which alone sees the end");
+                       "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -13283,7 +13295,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
+        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING, true);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -16998,21 +17010,46 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
+/* True if others than the consumer take batches, too. */
+DLPI_COLD
+static bool dlpi_table_shared(const dlpi_table *t) {
+    const dlp_node *last = &t->nodes[t->n - 1];
+    return t->p->sharing->programs ||
+           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
+}
+
+/* True if a row is a cache of the documents of a pack, which is next. */
+DLPI_COLD
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    bool pack = false, cache = false;
+    DLPI_UNUSED(t); /* without packs */
+    DLPI_UNUSED(node);
+    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
+    cache = node->verb == DLP_CACHE;
+    return pack && cache;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    bool pushed = false;                /* a window follows a push */
     uint32_t n = 0, i = 1;
-    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+    for (; i < t->n &&
+           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
+         i++)
         if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
+    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
+    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -17081,8 +17118,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if (w.name != NULL)
         return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
     if (w.dispatch != 0 && dlpi_table_turns(t))
-        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
-                        w.dispatch);
+        return dlpi_bad(t->p, node->name, "workers.dispatch",
+                        "0: queue.deal of the first row says it", w.dispatch);
     if ((verb->is & DLPI_NODE_THREAD) != 0) {
         rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
                          "0, or 1: a thread");
@@ -17103,7 +17140,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                      "DLP_FULL_* of an out or a push, else 0");
     if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
+                       "DLP_DEAL_* in a list or push, else 0");
 }
 
 DLPI_COLD
@@ -17119,8 +17157,7 @@ static int dlpi_table_check(dlpi_table *t) {
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL)
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
-            !(node->verb == DLP_LIST && i > 0 && node < t->joins))
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
@@ -18090,6 +18127,7 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     bool teams;                       /* of a source: not every worker takes every cell */
+    bool arrives;                     /* of a source: inputs of a list are records that arrive */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -18315,7 +18353,8 @@ typedef struct dlpi_arrivals {
     uint64_t wanted; /* Q4 */
     uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
     uint32_t n;
-    const dlpi_stage *st; /* the reader's */
+    const dlpi_stage *st;  /* the reader's */
+    struct dlpi_expand *x; /* whose inputs the records are */
     uint8_t pad[DLPI_LINE];
     uint64_t taken, records; /* the reader's: cells, and records, so far */
     bool over;               /* the reader's: it has said that the stream has ended */
@@ -18345,9 +18384,10 @@ static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     x->next = 0;
 }
 
-/* Reader: the cell that it is to fill next; n_cells: there is none. */
+/* Reader: the cell that it is to fill next; DLPI_FOUND_NONE: there is none. */
 static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
-    if (a->over || a->taken == dlpi_credit_seen(&a->wanted)) return a->n; /* Q4 <- Q4, B1 */
+    if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
+        return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */
     return (uint32_t)a->cells[a->taken % a->n];
 }
 
@@ -18454,7 +18494,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
 /* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
    whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps || q->arrivals != NULL) return q->each; /* a record may never come */
+    if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
@@ -19073,10 +19113,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
     } while (fresh > before);
     q->ahead.stuck = !held; /* a search is not told that set_epoch has returned */
-    if (fresh > 0 && q->arrivals != NULL)
-        dlpi_wake_stage(p, q->arrivals->st, DLPI_ANY, fresh);
-    else if (fresh > 0)
-        dlpi_found_wake(p, q, fresh);
+    for (dlpi_found *b = q; b != NULL && fresh > 0; b = b->next)
+        if (b->arrivals != NULL) dlpi_wake_stage(p, b->arrivals->st, DLPI_ANY, fresh);
+    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -19134,7 +19173,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
         *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
     else
         dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0 || q->arrivals != NULL) return DLP_OK;
+    if (*rows > 0 || f->in_epoch > 0 || q->arrives) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
@@ -19144,7 +19183,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0 && q->arrivals == NULL) there = dlpi_found_batch(p, 1, &n);
+    if (there && q->plan.steps == 0 && !q->arrives) there = dlpi_found_batch(p, 1, &n);
     return dlpi_inputs_there(p, there);
 }
 
@@ -19490,7 +19529,7 @@ static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const 
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
-    if (q->arrivals != NULL) return "n_items"; /* records come once */
+    if (q->arrives) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
@@ -19914,7 +19953,7 @@ static void dlpi_arrived_place(dlpi_expand *x) {
 
 /* Record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
+    return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
 /* Copy a field of an item: its rows, if it is ragged. */
@@ -22002,8 +22041,12 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 /* Behind makers it keeps what they make of an input, in the order in which they make it. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
-    if (node[-1].verb == DLP_WINDOW)
-        return dlpi_node_bad(t, node, "stands behind a window; write it before");
+    const int32_t before = node[-1].verb;
+    const char *late = NULL;
+    DLPI_UNUSED(before); /* without these */
+    if (before == DLP_WINDOW) late = "stands behind a window; write it before";
+    if (before == DLP_PACK) late = "stands behind a pack; write it above";
+    if (late != NULL) return dlpi_node_bad(t, node, late);
     if (t->makes > 0 && load != NULL && load->shuffle_items != 0)
         return dlpi_bad(t->p, t->load->name, "load.shuffle_items",
                         "0 before a cache: a window node behind it shuffles", 1);
@@ -22977,8 +23020,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
 /* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
    the cell's run has. Returns 0, or what came in the place of the first record. */
 static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const dlpi_expand *x = w->p->source_stage->self;
     dlpi_arrivals *a = w->st->self;
+    const dlpi_expand *x = a->x;
     uint32_t n = 0;
     int rc;
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
@@ -23017,7 +23060,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
     dlpi_input *cell;
     uint64_t ticket;
     int rc;
-    if (c == a->n) return false;
+    if (c == DLPI_FOUND_NONE) return false;
     cell = dlpi_input_at(p, c);
     ticket = dlpi_gen(dlpi_claim_owner(&cell->state)); /* Q4 <- Q4: the scheduler's last word */
     dlpi_clock_in(w);
@@ -23030,7 +23073,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
         return true;
     }
     dlpi_input_offer(p, c, ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+    dlpi_found_wake(p, &a->x->found, 1);
     return true;
 }
 
@@ -23044,19 +23087,19 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
     const char *once = "0: pushed items come once";
+    dlpi_found_of(p)->arrives = true;
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
                 "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
-    if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 
 DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
-    a->n = dlpi_found_of(p)->n_cells;
+    a->n = a->x->found.n_cells;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof *a->cells, a->n, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
@@ -23065,7 +23108,7 @@ DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
-    dlpi_reader_live(p, st, &((const dlpi_expand *)p->source_stage->self)->input);
+    dlpi_reader_live(p, st, &a->x->input);
 }
 
 static const dlpi_stage_ops dlpi_push_ops = {
@@ -26031,6 +26074,7 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
     int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->cached = p->keeper_stage != NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
@@ -26224,11 +26268,15 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Behind a load or an expand. */
+/* Bytes of the documents of an input, of which a cache is asked. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+
+/* Behind a load, an expand or a cache. */
 static const dlpi_source_ops dlpi_pack_made_source = {
     DLPI_PACK_SOURCE,
     .input = "input",
     .load = dlpi_pack_load_made,
+    .keeps = dlpi_pack_keeps,
 };
 
 #define DLPI_PACK_OPS \
@@ -39685,10 +39733,12 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     const dlp_node_list *l = &node->list;
     int rc;
     if (l->order != NULL) *s = *l->order;
-    if (l->mix != NULL && (l->order != NULL || l->shuffle != 0 || l->n_items != 0))
-        return dlpi_not_null(t->p, node->name, "list.mix", "beside order, shuffle and n_items");
-    if (l->mix != NULL) dlp_mix_sampler(l->mix, s);
-    if (l->mix != NULL && t->d->seed != 0 && s->seed != t->d->seed)
+    if (l->mix != NULL &&
+        ((l->order != NULL && s->order != DLP_ORDER_BATCHES) || l->shuffle != 0 || l->n_items != 0))
+        return dlpi_not_null(t->p, node->name, "list.mix",
+                             "beside shuffle, n_items and order, unless that is batches of a mix");
+    if (l->mix != NULL && l->order == NULL) dlp_mix_sampler(l->mix, s);
+    if (l->mix != NULL && l->order == NULL && t->d->seed != 0 && s->seed != t->d->seed)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
                            "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
                            "; set one of them, or both alike",
@@ -39798,7 +39848,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
-    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->list->list : NULL;
+    const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
     const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
@@ -39825,7 +39875,7 @@ DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
-    if (t->nodes[0].verb == DLP_PUSH)
+    if (t->list->verb == DLP_PUSH)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
@@ -39946,25 +39996,40 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- push: what producers give ---- */
 
+/* True if the desc of a push is well. */
 DLPI_COLD
-static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
-    dlp_fetch_desc f;
     int32_t full;
-    int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
     full = dlpi_push_full(node->push.source);
-    if (asked != 0 && asked != full)
-        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+    if (asked == 0 || asked == full) return DLP_OK;
+    return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
+}
+
+/* The sampler and the epoch of a table that begins with a push. */
+DLPI_COLD
+static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
+    int rc = dlpi_node_push_check(t, node);
+    if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    if (t->makes > 0) t->p->node = NULL; /* the stage that reads has the name, and no other one */
+    /* the stage that reads has the name, and no other one */
+    if (t->makes > 0 || t->joins != NULL) t->p->node = NULL;
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
+    return rc < 0 ? rc : dlpi_node_repeat(t);
+}
+
+DLPI_COLD
+static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    dlp_fetch_desc f;
+    int rc = dlpi_node_push_begin(t, node);
     if (rc < 0) return rc;
-    if ((rc = dlpi_node_repeat(t)) < 0 || t->makes > 0) return rc;
+    if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
     f = dlp_push_source(node->push.source)->fetch;
-    f.workers = node->workers;
+    f.workers = dlpi_node_workers(t, node);
+    t->fetchers = f.workers.num_workers;
     rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
     if (rc != DLP_OK) return rc;
     t->fetched = true;
@@ -40174,7 +40239,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if (before->verb == DLP_CACHE) before--;
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
+        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
@@ -40252,9 +40317,9 @@ typedef struct dlpi_makers {
     const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
     const dlp_field *joined;
     uint32_t n_joined;
-    struct dlpi_arrivals *reader; /* of the push */
-    const dlp_node *maker;        /* the last expand; NULL: none */
-    const dlp_node *pack;         /* NULL: none */
+    const dlp_node *maker; /* the last expand; NULL: none */
+    const dlp_node *pack;  /* NULL: none */
+    const dlp_node *cache; /* of its documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -40444,6 +40509,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
+    m->cache = node->verb == DLP_CACHE ? node : m->cache;
+    if (m->cache == node) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
@@ -40459,7 +40526,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
     const bool b = dlpi_workers_given(&node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
+    *to = a ? before->workers : node->workers;
     if (!a || !b) return DLP_OK;
     return dlpi_refuse(
         t->p, DLP_ERR_ARG, node->name, "workers",
@@ -40476,8 +40543,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
         m->n_fetched = m->n_joined;
         return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
     }
-    if (t->nodes->verb != DLP_PUSH) return DLP_OK;
-    m->push = t->nodes;
+    if (t->list->verb != DLP_PUSH) return DLP_OK;
+    m->push = t->list;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
@@ -40490,7 +40557,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    m->workers = dlpi_node_workers(t, by);
+    if (m->n > 0) m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -40529,10 +40596,9 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* The push before these rows: add the stage that reads it. */
+/* A push: add the stage that reads it. */
 DLPI_COLD
-static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *node = m->push;
+static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
@@ -40549,16 +40615,26 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    m->reader = st->self;
     rc = dlpi_added(t->p, st, DLP_OK);
     return rc < 0 ? rc : DLP_OK;
+}
+
+/* The stage that reads a push gives the records to x. */
+DLPI_COLD
+static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
+    for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
+        dlpi_stage *st = &t->p->stages[i];
+        if (st->ops != &dlpi_push_ops || strcmp(st->name, m->push->name) != 0) continue;
+        x->found.arrivals = st->self;
+        x->found.arrivals->x = x;
+    }
 }
 
 /* The inputs of the first level. */
 DLPI_COLD
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
-    if (m->push != NULL) rc = dlpi_makers_push(t, m);
+    if (m->push != NULL && t->joins == NULL) rc = dlpi_makers_push(t, m->push);
     if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
     if (rc == DLP_OK && m->load != NULL)
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
@@ -40591,12 +40667,17 @@ static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
 
 DLPI_COLD
 static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
-    return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
+    dlpi_cells_desc c = {m->workers, m->capacity, dlpi_window_after(t)};
+    c.workers.dispatch = 0; /* it says how the rows that are copied go to workers */
+    return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+/* The row that names the stage: the pack or last expand, else the first filter, else the first.
+   Behind a push there may be no row. */
 DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    static const dlp_node pushed = {.name = "records"};
+    if (m->n == 0) return &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -40633,10 +40714,12 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
+        n = t->p->sharing->programs; /* which get what workers have made */
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    f->workers.dispatch = dlpi_table_turns(t) ? DLP_DISPATCH_BATCHES : w->dispatch;
+    t->fetchers = n;
     t->fetched = t->copies = true;
     return dlpi_add_fetch(t->p, f);
 }
@@ -40682,7 +40765,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
-    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
+    if (m->pack != NULL && !dlpi_makers_made(m) && m->cache == NULL)
+        return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
@@ -40732,17 +40816,16 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node,
-                             "needs queue.deal DLP_DEAL_RUNS in the list: items of "
-                             "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
-    ((dlpi_expand *)st->self)->found.arrivals = m.reader;
+    dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
-    return dlpi_makers_copies(t, &m);
+    rc = dlpi_makers_copies(t, &m);
+    if (rc < 0 || m.cache == NULL) return rc;
+    t->p->node = m.cache->name;
+    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
 /* ---- the rows of a loader ---- */
@@ -40793,9 +40876,6 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     if (f.fetcher != DLP_FETCH_SEQUENTIAL)
         return dlpi_bad(p, "", "fetch.fetcher",
                         "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
-    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
     f.workers = (dlp_workers_desc){.num_workers = 0};
     dlpi_nodes_fetch(to, "fetch", &f, of);
     node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
@@ -40957,7 +41037,12 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
+/* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
+
+DLPI_COLD
+static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
+    return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
+}
 
 /* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
    not the branch's. */
@@ -40983,6 +41068,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
     if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
     x->input.fields = b->in = inputs.fields;
+    dlpi_makers_arrive(t, m, x);
     if (rc != DLP_OK) return rc;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
@@ -41031,27 +41117,38 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK)
         rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
                          "0: the first list of the table says it");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0, 0,
-                         "0: the first list of the table says it");
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                            "in a branch: list.shuffle says the order");
     t->n_items = l->n_items;
-    t->list = node;
-    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
-/* The stage of all branches has one policy, so branches say alike what both say. */
+/* Begin a branch. */
+DLPI_COLD
+static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
+    t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    if (node == t->nodes) return DLP_OK;
+    t->n_items = 0;
+    if (node->queue.deal != 0)
+        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
+                        node->queue.deal);
+    return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
+}
+
+/* The stage of all branches has one policy, so branches say alike what both say. said: the branch
+   that said it before. */
 DLPI_COLD
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
-                               const dlp_workers_desc *all, const dlp_workers_desc *w) {
+                               const dlp_workers_desc *all, const dlp_workers_desc *w,
+                               const char *said) {
     const struct {
         const char *field;
         bool same;
     } all_fields[] = {
         {"placement", all->placement == w->placement},
+        {"dispatch", all->dispatch == w->dispatch},
         {"on_error", all->on_error == w->on_error},
         {"retries", all->retries == w->retries},
         {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
@@ -41067,7 +41164,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers.%s differs from that of \"%s\", and branches share "
                                "workers; set it alike in both",
-                               all_fields[i].field, t->nodes[1].name);
+                               all_fields[i].field, said);
     return DLP_OK;
 }
 
@@ -41118,14 +41215,17 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
                              dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
     const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
+    const int32_t before = j->n > 0 ? all->num_workers : 0;
+    uint32_t said = 0; /* the first branch that says what workers do */
     int rc = DLP_OK;
+    while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
     b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
-    if (j->n == 0) {
+    if (said == j->n) {
         *all = b->w;
-        all->num_workers = 0;
+        all->num_workers = before;
     } else if (dlpi_workers_given(&b->w)) {
-        rc = dlpi_branch_workers(t, node, all, &b->w);
+        rc = dlpi_branch_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
@@ -41174,14 +41274,15 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
-    bool shuffle = t->list->list.shuffle != 0;
+    const bool pushed = t->list->verb == DLP_PUSH;
+    bool shuffle = !pushed && t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+    if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_branch_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
-    node = dlpi_makers_name(&m);
+    node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
@@ -41201,7 +41302,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+    if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
@@ -41209,8 +41310,8 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, load, "
-                         "fetch, map, expand and filter");
+                         "stands in a branch of a zip or mix, which may have only list, push, "
+                         "load, fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */
@@ -41219,10 +41320,10 @@ static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || node[1].verb == DLP_LIST;
+        const bool last = node + 1 == join || dlpi_branch_begins(t, &node[1]);
         const int rc = dlpi_branch_row(t, node);
         if (rc != DLP_OK) return rc;
-        lists += node->verb == DLP_LIST;
+        lists += dlpi_branch_begins(t, node);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -41234,7 +41335,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
                            "from must name the last row of each branch; there are %" PRIu32 " "
-                           "lists above \"%s\", must be 2..8",
+                           "lists and pushes above \"%s\", must be 2..8",
                            lists, join->name);
     return DLP_OK;
 }
@@ -41356,9 +41457,11 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
-    if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
+    rc = (t->list->verb == DLP_PUSH ? dlpi_node_push_begin : dlpi_node_list_add)(t, t->nodes);
+    for (const dlp_node *push = t->nodes; push < node && rc >= 0; push++)
+        if (push->verb == DLP_PUSH && (rc = dlpi_node_push_check(t, push)) == DLP_OK)
+            rc = dlpi_makers_push(t, push);
+    if (rc < 0) return rc;
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -41367,11 +41470,13 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->ops = &ops;
     t->at = 1;
     do {
-        if (j->n > 0 && (rc = dlpi_branch_list(t, &t->nodes[t->at++])) != DLP_OK) return rc;
+        rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
+        if (rc != DLP_OK) return rc;
         if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    st->w.dispatch = 0;
     dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;

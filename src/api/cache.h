@@ -14,8 +14,9 @@
    Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
    that were made of an input. It stands behind the makers and before a window. An input that it
    has is neither loaded nor made again. A cell has room for the most items that an input may
-   have. A hit is an input. An input that gave no item is kept, too. With shuffle_items of a load
-   node, and behind a pack, a cache is refused. */
+   have. A hit is an input. An input that gave no item is kept, too. Directly before a pack a cache
+   keeps the documents of an input. They are packed in each epoch's order. With shuffle_items of a
+   load node, and behind a pack, a cache is refused. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the

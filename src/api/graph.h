@@ -27,7 +27,7 @@
 
      verb           what the node does                         where it may stand
      DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
-     DLP_PUSH       gives items that producers push (>>push)   first
+     DLP_PUSH       gives items that producers push (>>push)   first, and first of a branch
      DLP_LOAD       loads a part with many items (>>parts)     after the list
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
@@ -35,7 +35,7 @@
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, load, or push
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -61,7 +61,7 @@
              the numbers of the item below its makers, and the input. dlp_item_random goes by the
              pass, the input's number, and these numbers of the item. shuffle_items of an expand is
              0 beside other makers.
-   Cache     Behind makers a cache keeps what they make of an input. Rows between the last maker and
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
              the cache run in the cell, too. Rows behind the cache run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
@@ -70,15 +70,15 @@
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
-             index. With makers behind the push, one thread reads it into cells of their
-             inputs. The push node may then name a CPU and a stack for that thread, and no more. A
-             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
-             behind an expand or a filter shuffles its items.
+             index. With makers or a window behind the push, several outs, or subscribers of
+             other programs, one thread reads it into cells of inputs. The push node may then name a
+             CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
+             second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
-             filters and expands, as in a table without branches. All rows of a branch run in the
-             cells of its inputs, and each branch may have a load. The rows of a branch follow each
-             other. from of the zip or mix names the last row of each branch, in the order of the
-             table:
+             filters and expands, as in a table without branches. Or it is a push, and maps, filters
+             and expands behind it. All rows of a branch run in the cells of its inputs, and each
+             branch may have a load. The rows of a branch follow each other. from of the zip or mix
+             names the last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -89,6 +89,8 @@
              as its weight says. A mix never takes the item that is ready first.
              Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
              branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
+             A row waits for its pushed item, also if a branch below the push is out. So let a list
+             stand above a push that may never end.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has fetches and maps alone, its row is left out, also if one of these
              returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
@@ -164,8 +166,10 @@ typedef struct dlp_node_list {
                          batches. Copied; what it points to is borrowed until
                          close. Its seed is 0, or that of the pipe's desc; its threaded is 0.
                          NULL: all items */
-    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
-                         shuffle and order are 0. Borrowed until close. NULL: none */
+    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has. Borrowed
+                         until close. n_items and shuffle are 0. order is NULL, or of
+                         DLP_ORDER_BATCHES, as that of buckets of this mix (>>buckets). NULL: none
+                       */
 } dlp_node_list;
 
 typedef struct dlp_node_push {
@@ -236,7 +240,9 @@ typedef struct dlp_node_transfer {
 enum {
     DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
     DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
-                          the batch node is then for each worker of the first fetch */
+                          the batch node is then for each worker of the first fetch or push. Behind
+                          makers, a zip or a mix it is for each of copy_workers: items are made by
+                          any worker, and copied into batches in turn */
 };
 
 /* What becomes of what a full queue has no room for. */
@@ -255,7 +261,7 @@ typedef struct dlp_queue_desc {
                           one of these rows. A fetch node of which fields end: cells of these
                           fields. The first out: max_held. Another out: batches that it may hold;
                           0: 1 */
-    int32_t deal;      /* list: DLP_DEAL_* */
+    int32_t deal;      /* list, push: DLP_DEAL_* */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
                           dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
@@ -285,7 +291,8 @@ typedef struct dlp_node {
         dlp_node_guard guard;   /* needs: guard */
     };
     dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
-                                 this node alone; 0 if queue.deal of the list says it */
+                                 this node alone; 0 if queue.deal of the first row says it. In rows
+                                 up to the last maker it is for the copies of their items */
     dlp_queue_desc queue;
 } dlp_node;
 

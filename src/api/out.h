@@ -40,7 +40,7 @@
               DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all outs
               that were found are closed: the last close frees it. So batches that an out holds stay
               as they are until dlp_out_close.
-   Refused    Several outs with split, unordered, dataset.open_end, agree, dlp_shm_desc.share; and
+   Refused    Several outs with split, unordered, list.open_end, agree, dlp_shm_desc.share; and
               dlp_pipe_seek. Other programs take batches by dlp_subscriber_open (dlpipe_shm.h). */
 
 typedef struct dlp_out dlp_out;

@@ -43,6 +43,10 @@
                 one makes them again. Records wait in the lanes while no cell is free. A full batch
                 never waits for a later record. An error of the push itself is treated as on_error
                 of the makers says.
+   Several take In such a table other programs may subscribe, and several outs may stand. A window
+                may follow the push. Its own thread then reads it, too, as before makers. Without
+                makers one worker, with the name "records", puts the records in order. DLP_END, not
+                DLP_BATCH_LAST, tells subscribers and outs the end.
    Lengths      dlp_pusher_lengths says how many rows the ragged fields of the next item have.
 
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its

@@ -24,11 +24,11 @@ typedef struct dlp_shm_desc {
                                callbacks with the same work; 0: 3; 1..100 */
     int32_t grace_ms;        /* close: how long workers may finish before they are killed; 0: 300 */
     int32_t huge_pages;      /* DLP_HUGE_* */
-    int32_t share;           /* DLP_SHARE_*; named pipes without a transfer stage */
+    int32_t share;           /* DLP_SHARE_*; the pipe has a name */
     int32_t max_subscribers; /* with share: 1..64 programs at once; 0: 8 */
     int32_t serve_only;      /* with share: 1: this process takes no batches, see dlp_shm_serve, and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
-                               return DLP_ERR_STATE; DLP_SHARE_ONE: 1 */
+                               return DLP_ERR_STATE; DLP_SHARE_ONE: 1; with a transfer: 0 */
     int32_t
         wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */

@@ -16,6 +16,9 @@
                      sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
+   A transfer copies for the pipe's consumer alone. Subscribers take the same batches on the host,
+   before the transfer, also while it copies. serve_only is then 0.
+
    examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
    for the pipe's owner only, and so are states. The error of an item is told to every subscriber
    that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells

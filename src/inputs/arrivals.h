@@ -27,7 +27,8 @@ typedef struct dlpi_arrivals {
     uint64_t wanted; /* Q4 */
     uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
     uint32_t n;
-    const dlpi_stage *st; /* the reader's */
+    const dlpi_stage *st;  /* the reader's */
+    struct dlpi_expand *x; /* whose inputs the records are */
     uint8_t pad[DLPI_LINE];
     uint64_t taken, records; /* the reader's: cells, and records, so far */
     bool over;               /* the reader's: it has said that the stream has ended */
@@ -57,8 +58,9 @@ static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     x->next = 0;
 }
 
-/* Reader: the cell that it is to fill next; n_cells: there is none. */
+/* Reader: the cell that it is to fill next; DLPI_FOUND_NONE: there is none. */
 static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
-    if (a->over || a->taken == dlpi_credit_seen(&a->wanted)) return a->n; /* Q4 <- Q4, B1 */
+    if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
+        return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */
     return (uint32_t)a->cells[a->taken % a->n];
 }

@@ -107,7 +107,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
 /* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
    whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps || q->arrivals != NULL) return q->each; /* a record may never come */
+    if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
@@ -726,10 +726,9 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         for (dlpi_found *b = q; b != NULL; b = b->next) fresh += dlpi_found_ask(p, b);
     } while (fresh > before);
     q->ahead.stuck = !held; /* a search is not told that set_epoch has returned */
-    if (fresh > 0 && q->arrivals != NULL)
-        dlpi_wake_stage(p, q->arrivals->st, DLPI_ANY, fresh);
-    else if (fresh > 0)
-        dlpi_found_wake(p, q, fresh);
+    for (dlpi_found *b = q; b != NULL && fresh > 0; b = b->next)
+        if (b->arrivals != NULL) dlpi_wake_stage(p, b->arrivals->st, DLPI_ANY, fresh);
+    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -787,7 +786,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
         *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
     else
         dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0 || q->arrivals != NULL) return DLP_OK;
+    if (*rows > 0 || f->in_epoch > 0 || q->arrives) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
@@ -797,7 +796,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0 && q->arrivals == NULL) there = dlpi_found_batch(p, 1, &n);
+    if (there && q->plan.steps == 0 && !q->arrives) there = dlpi_found_batch(p, 1, &n);
     return dlpi_inputs_there(p, there);
 }
 

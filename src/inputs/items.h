@@ -298,7 +298,7 @@ static void dlpi_arrived_place(dlpi_expand *x) {
 
 /* Record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_input_bytes(p, c) + x->arrived_at + k * x->level->bytes;
+    return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
 /* Copy a field of an item: its rows, if it is ragged. */

@@ -129,6 +129,7 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* of a branch: of its own cells */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     bool teams;                       /* of a source: not every worker takes every cell */
+    bool arrives;                     /* of a source: inputs of a list are records that arrive */
     struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;

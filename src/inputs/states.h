@@ -25,7 +25,7 @@ static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const 
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
-    if (q->arrivals != NULL) return "n_items"; /* records come once */
+    if (q->arrives) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";

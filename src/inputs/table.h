@@ -101,20 +101,43 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
+/* True if others than the consumer take batches, too. */
+static bool dlpi_table_shared(const dlpi_table *t) {
+    const dlp_node *last = &t->nodes[t->n - 1];
+    return t->p->sharing->programs ||
+           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
+}
+
+/* True if a row is a cache of the documents of a pack, which is next. */
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    bool pack = false, cache = false;
+    DLPI_UNUSED(t); /* without packs */
+    DLPI_UNUSED(node);
+    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK; /* needs: parts pack */
+    cache = node->verb == DLP_CACHE;                               /* needs: cache */
+    return pack && cache;
+}
+
 /* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
    row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it. */
+   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    bool pushed = false;                /* a window follows a push */
     uint32_t n = 0, i = 1;
-    for (; i < t->n && (dlpi_verb_of(t, &rows[i])->is & in_cells) != 0; i++)
+    for (; i < t->n &&
+           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
+         i++)
         if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
     cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
+    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;                         /* needs: parts */
+    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -177,8 +200,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if (w.name != NULL)
         return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
     if (w.dispatch != 0 && dlpi_table_turns(t))
-        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
-                        w.dispatch);
+        return dlpi_bad(t->p, node->name, "workers.dispatch",
+                        "0: queue.deal of the first row says it", w.dispatch);
     if ((verb->is & DLPI_NODE_THREAD) != 0) {
         rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
                          "0, or 1: a thread");
@@ -199,7 +222,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                      "DLP_FULL_* of an out or a push, else 0");
     if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
+                       "DLP_DEAL_* in a list or push, else 0");
 }
 
 static int dlpi_table_check(dlpi_table *t) {
@@ -214,8 +238,7 @@ static int dlpi_table_check(dlpi_table *t) {
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL)
             return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) &&
-            !(node->verb == DLP_LIST && i > 0 && node < t->joins))
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"

@@ -2,8 +2,13 @@
 #pragma once
 /* tests: system/stages/branches, system/stages/branch_chains */
 #include "open/node_joined.h"
+#include "open/node_push.h"
 #include "stages/branches.h"
-/* ---- zip, mix: branches, which are rows from a list to the row before the next list ---- */
+/* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
+
+static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
+    return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
+}
 
 /* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
    not the branch's. */
@@ -28,6 +33,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, &inputs, m->input.fields, n);
     if (rc == DLP_OK && m->reads) rc = dlpi_makers_reads(t, m, &one);
     x->input.fields = b->in = inputs.fields;
+    dlpi_makers_arrive(t, m, x);
     if (rc != DLP_OK) return rc;
     b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
@@ -74,26 +80,36 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK)
         rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
                          "0: the first list of the table says it");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0, 0,
-                         "0: the first list of the table says it");
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                            "in a branch: list.shuffle says the order");
     t->n_items = l->n_items;
-    t->list = node;
-    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
     return rc;
 }
 
-/* The stage of all branches has one policy, so branches say alike what both say. */
+/* Begin a branch. */
+static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
+    t->list = node;
+    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    if (node == t->nodes) return DLP_OK;
+    t->n_items = 0;
+    if (node->queue.deal != 0)
+        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
+                        node->queue.deal);
+    return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
+}
+
+/* The stage of all branches has one policy, so branches say alike what both say. said: the branch
+   that said it before. */
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
-                               const dlp_workers_desc *all, const dlp_workers_desc *w) {
+                               const dlp_workers_desc *all, const dlp_workers_desc *w,
+                               const char *said) {
     const struct {
         const char *field;
         bool same;
     } all_fields[] = {
         {"placement", all->placement == w->placement},
+        {"dispatch", all->dispatch == w->dispatch},
         {"on_error", all->on_error == w->on_error},
         {"retries", all->retries == w->retries},
         {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
@@ -109,7 +125,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers.%s differs from that of \"%s\", and branches share "
                                "workers; set it alike in both",
-                               all_fields[i].field, t->nodes[1].name);
+                               all_fields[i].field, said);
     return DLP_OK;
 }
 
@@ -156,14 +172,17 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
                              dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
     const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
+    const int32_t before = j->n > 0 ? all->num_workers : 0;
+    uint32_t said = 0; /* the first branch that says what workers do */
     int rc = DLP_OK;
+    while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
     b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
-    if (j->n == 0) {
+    if (said == j->n) {
         *all = b->w;
-        all->num_workers = 0;
+        all->num_workers = before;
     } else if (dlpi_workers_given(&b->w)) {
-        rc = dlpi_branch_workers(t, node, all, &b->w);
+        rc = dlpi_branch_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
@@ -209,14 +228,15 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
-    bool shuffle = t->list->list.shuffle != 0;
+    const bool pushed = t->list->verb == DLP_PUSH;
+    bool shuffle = !pushed && t->list->list.shuffle != 0;
     int rc;
-    if (node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+    if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (node[m.n].verb != DLP_LIST && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_branch_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
-    node = dlpi_makers_name(&m);
+    node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
@@ -235,7 +255,7 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 /* A branch has a list, and then the rows that run in one cell. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
-    if (verb == DLP_LIST || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+    if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
@@ -243,8 +263,8 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
     return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, load, "
-                         "fetch, map, expand and filter");
+                         "stands in a branch of a zip or mix, which may have only list, push, "
+                         "load, fetch, map, expand and filter");
 }
 
 /* from of a zip or mix names the last row of each branch. */
@@ -252,10 +272,10 @@ static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || node[1].verb == DLP_LIST;
+        const bool last = node + 1 == join || dlpi_branch_begins(t, &node[1]);
         const int rc = dlpi_branch_row(t, node);
         if (rc != DLP_OK) return rc;
-        lists += node->verb == DLP_LIST;
+        lists += dlpi_branch_begins(t, node);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -267,7 +287,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
                            "from must name the last row of each branch; there are %" PRIu32 " "
-                           "lists above \"%s\", must be 2..8",
+                           "lists and pushes above \"%s\", must be 2..8",
                            lists, join->name);
     return DLP_OK;
 }
@@ -384,9 +404,11 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
-    if ((rc = dlpi_node_list_add(t, t->nodes)) < 0) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node, "needs DLP_DEAL_RUNS; set it in queue.deal of the list");
+    rc = (t->list->verb == DLP_PUSH ? dlpi_node_push_begin : dlpi_node_list_add)(t, t->nodes);
+    for (const dlp_node *push = t->nodes; push < node && rc >= 0; push++)
+        if (push->verb == DLP_PUSH && (rc = dlpi_node_push_check(t, push)) == DLP_OK)
+            rc = dlpi_makers_push(t, push);
+    if (rc < 0) return rc;
     t->p->node = node->name;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
     if (st == NULL) return t->p->err.code;
@@ -395,11 +417,13 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->ops = &ops;
     t->at = 1;
     do {
-        if (j->n > 0 && (rc = dlpi_branch_list(t, &t->nodes[t->at++])) != DLP_OK) return rc;
+        rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
+        if (rc != DLP_OK) return rc;
         if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
     if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
+    st->w.dispatch = 0;
     dlpi_branches_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;

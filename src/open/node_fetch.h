@@ -62,7 +62,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
-    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->list->list : NULL;
+    const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
     const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
@@ -88,7 +88,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
-    if (t->nodes[0].verb == DLP_PUSH)
+    if (t->list->verb == DLP_PUSH)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");

@@ -42,10 +42,12 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     const dlp_node_list *l = &node->list;
     int rc;
     if (l->order != NULL) *s = *l->order;
-    if (l->mix != NULL && (l->order != NULL || l->shuffle != 0 || l->n_items != 0))
-        return dlpi_not_null(t->p, node->name, "list.mix", "beside order, shuffle and n_items");
-    if (l->mix != NULL) dlp_mix_sampler(l->mix, s);
-    if (l->mix != NULL && t->d->seed != 0 && s->seed != t->d->seed)
+    if (l->mix != NULL &&
+        ((l->order != NULL && s->order != DLP_ORDER_BATCHES) || l->shuffle != 0 || l->n_items != 0))
+        return dlpi_not_null(t->p, node->name, "list.mix",
+                             "beside shuffle, n_items and order, unless that is batches of a mix");
+    if (l->mix != NULL && l->order == NULL) dlp_mix_sampler(l->mix, s);
+    if (l->mix != NULL && l->order == NULL && t->d->seed != 0 && s->seed != t->d->seed)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
                            "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
                            "; set one of them, or both alike",

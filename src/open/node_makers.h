@@ -24,7 +24,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if (before->verb == DLP_CACHE) before--; /* needs: cache */
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
+        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
@@ -98,9 +98,9 @@ typedef struct dlpi_makers {
     const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
     const dlp_field *joined;
     uint32_t n_joined;
-    struct dlpi_arrivals *reader; /* of the push */
-    const dlp_node *maker;        /* the last expand; NULL: none */
-    const dlp_node *pack;         /* NULL: none */
+    const dlp_node *maker; /* the last expand; NULL: none */
+    const dlp_node *pack;  /* NULL: none */
+    const dlp_node *cache; /* of its documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
@@ -276,6 +276,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
+    m->cache = node->verb == DLP_CACHE ? node : m->cache; /* needs: cache */
+    if (m->cache == node) return DLP_OK;                  /* needs: cache */
     m->pack = node;
     dlpi_makers_id(m, node->pack.id); /* needs: pack */
     if (m->maker != NULL && m->maker->expand.shuffle_items)
@@ -290,7 +292,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
     const bool b = dlpi_workers_given(&node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
+    *to = a ? before->workers : node->workers;
     if (!a || !b) return DLP_OK;
     return dlpi_refuse(
         t->p, DLP_ERR_ARG, node->name, "workers",
@@ -306,8 +308,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
         m->n_fetched = m->n_joined;
         return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
     }
-    if (t->nodes->verb != DLP_PUSH) return DLP_OK;
-    m->push = t->nodes;
+    if (t->list->verb != DLP_PUSH) return DLP_OK;
+    m->push = t->list;
     m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
@@ -319,7 +321,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    m->workers = dlpi_node_workers(t, by);
+    if (m->n > 0) m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -357,9 +359,8 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* The push before these rows: add the stage that reads it. */
-static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
-    const dlp_node *node = m->push;
+/* A push: add the stage that reads it. */
+static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
     dlp_workers_desc w = node->workers;
@@ -376,15 +377,24 @@ static int dlpi_makers_push(dlpi_table *t, dlpi_makers *m) {
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    m->reader = st->self;
     rc = dlpi_added(t->p, st, DLP_OK);
     return rc < 0 ? rc : DLP_OK;
+}
+
+/* The stage that reads a push gives the records to x. */
+static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
+    for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
+        dlpi_stage *st = &t->p->stages[i];
+        if (st->ops != &dlpi_push_ops || strcmp(st->name, m->push->name) != 0) continue;
+        x->found.arrivals = st->self;
+        x->found.arrivals->x = x;
+    }
 }
 
 /* The inputs of the first level. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
-    if (m->push != NULL) rc = dlpi_makers_push(t, m);
+    if (m->push != NULL && t->joins == NULL) rc = dlpi_makers_push(t, m->push);
     if (m->fetch != NULL) rc = dlpi_fetch_workers(t, m->fetch, m->fetch->fetch.source, &m->workers);
     if (rc == DLP_OK && m->load != NULL)
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
@@ -415,11 +425,16 @@ static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
 }
 
 static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
-    return (dlpi_cells_desc){m->workers, m->capacity, dlpi_window_after(t)};
+    dlpi_cells_desc c = {m->workers, m->capacity, dlpi_window_after(t)};
+    c.workers.dispatch = 0; /* it says how the rows that are copied go to workers */
+    return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first. */
+/* The row that names the stage: the pack or last expand, else the first filter, else the first.
+   Behind a push there may be no row. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
+    static const dlp_node pushed = {.name = "records"};
+    if (m->n == 0) return &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -454,10 +469,12 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
-        n = 0;
+        n = t->p->sharing->programs; /* which get what workers have made */
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = w->placement};
+    f->workers.dispatch = dlpi_table_turns(t) ? DLP_DISPATCH_BATCHES : w->dispatch;
+    t->fetchers = n;
     t->fetched = t->copies = true;
     return dlpi_add_fetch(t->p, f);
 }
@@ -500,7 +517,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
-    if (m->pack != NULL && !dlpi_makers_made(m)) return DLP_OK; /* an input is a document */
+    if (m->pack != NULL && !dlpi_makers_made(m) && m->cache == NULL)
+        return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
@@ -546,17 +564,16 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if (dlpi_table_turns(t))
-        return dlpi_node_bad(t, node,
-                             "needs queue.deal DLP_DEAL_RUNS in the list: items of "
-                             "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
-    ((dlpi_expand *)st->self)->found.arrivals = m.reader;
+    dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     t->unknown = true;
-    return dlpi_makers_copies(t, &m);
+    rc = dlpi_makers_copies(t, &m);
+    if (rc < 0 || m.cache == NULL) return rc;
+    t->p->node = m.cache->name;
+    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
 /* ---- the rows of a loader ---- */
@@ -604,9 +621,6 @@ static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_so
     if (f.fetcher != DLP_FETCH_SEQUENTIAL)
         return dlpi_bad(p, "", "fetch.fetcher",
                         "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
-    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
     f.workers = (dlp_workers_desc){.num_workers = 0};
     dlpi_nodes_fetch(to, "fetch", &f, of);
     node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);

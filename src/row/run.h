@@ -432,7 +432,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING);
+        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING, true);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;

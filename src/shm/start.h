@@ -69,6 +69,7 @@ static int dlpi_shm_make(dlp_pipe *p) {
     if (s->d.max_kills) p->max_kills = (uint32_t)s->d.max_kills;
     if (s->d.grace_ms == 0) s->d.grace_ms = 300;
     if (s->d.max_subscribers == 0) s->d.max_subscribers = 8;
+    if (s->d.share != DLP_SHARE_NONE) p->sharing = &dlpi_share_ops;
     p->huge_pages = s->d.huge_pages;
     s->caller_fd = s->supervisor_fd = -1;
     s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;

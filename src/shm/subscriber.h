@@ -197,14 +197,13 @@ static const dlpi_sharing_ops dlpi_share_ops = {
 
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    const dlpi_stage *of = p->sink_stage ? p->sink_stage : p->lender_stage;
-    const char *bad = p->sink_stage     ? "a transfer: a device's memory can't be shared"
-                      : p->lender_stage ? "a split: views can't be shared"
-                      : p->d.unordered  ? "unordered: a shared pipe delivers in order"
-                      : p->barrier      ? "set_epoch: a subscriber may be epochs behind"
-                                        : NULL;
+    const dlpi_stage *of = p->lender_stage;
+    const char *bad = of               ? "a split: views can't be shared"
+                      : p->d.unordered ? "unordered: a shared pipe delivers in order"
+                      : p->barrier     ? "set_epoch: a subscriber may be epochs behind"
+                                       : NULL;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
-    if (p->sharing != &dlpi_share_ops && dlpi_is_shared(p))
+    if (p->sharing != &dlpi_share_ops) /* an out's, which is a stage */
         return dlpi_refuse(p, DLP_ERR_ARG, "", "shm.share",
                            "shm.share must be 0 with several outs; let a thread of this process "
                            "subscribe instead");
@@ -216,12 +215,15 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     if (bad != NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, of != NULL ? of->name : "", "shm.share",
                            "shm.share must be 0 with %s", bad);
+    if (p->sink_stage != NULL && s->d.serve_only)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink_stage->name, "shm.serve_only",
+                           "shm.serve_only must be 0 with a transfer, whose batches are taken by "
+                           "this process alone; leave the transfer out, or set 0");
     for (int i = 0; i < p->n_staffed; i++)
-        if (p->work[i]->w.num_workers == 0)
+        if (p->work[i]->w.num_workers == 0 && p->work[i] != p->sink_stage)
             return dlpi_refuse(p, DLP_ERR_ARG, p->work[i]->name, "shm.share",
                                "shm.share needs workers, and this stage has none; set num_workers");
     p->sampler->w.num_workers = 1;
-    p->sharing = &dlpi_share_ops;
     p->others = 1;
     p->used_at_first = s->d.serve_only ? 0u : 1u;
     p->scheduler_sleep_ns = DLPI_SLEEP_NS / 2; /* a dead subscriber wakes nobody */
@@ -244,7 +246,8 @@ static int dlpi_share_begin(dlp_pipe *p) {
     dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->share->serve_only = (uint32_t)s->d.serve_only;
     p->share->one_each = s->d.share == DLP_SHARE_ONE;
-    p->share->after = (uint32_t)p->n_work - 1;
+    /* a transfer copies beside them */
+    p->share->after = (uint32_t)p->n_work - 1 - (p->sink_stage != NULL);
     for (uint32_t k = 0; k < p->n_slots; k++)
         *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
     return DLP_OK;
@@ -338,6 +341,7 @@ static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
     return dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, h, sizeof *h) &&
            (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_subscribers >= 1 &&
            h->max_subscribers <= 64 && h->n_slots == c->m->pipe.n_slots &&
+           h->after < c->m->pipe.n_work &&
            dlpi_share_layout(&want, h->mode, h->max_subscribers, h->n_slots) <= r->stride &&
            want.takers_at == h->takers_at && want.admits_at == h->admits_at &&
            want.subscribers_at == h->subscribers_at && want.subscriber_bytes == h->subscriber_bytes;
@@ -365,10 +369,11 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     c->s.ring = c->m->pipe.ring;
     dlpi_wait_share(c->m->pipe.n_workers + 2, (uint32_t)dlpi_cpu_count(), &c->s.wait.spin_ns,
                     &c->s.wait.yields);
+    ok = ok && dlpi_subscriber_share_ok(c);
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
-        if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
+        if (c->m->stages[i].work == (int32_t)c->layout.after)
             c->s.final_at = c->m->stages[i].stage_words_offset;
-    ok = ok && dlpi_subscriber_layout_ok(c) && dlpi_subscriber_share_ok(c);
+    ok = ok && dlpi_subscriber_layout_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
 }

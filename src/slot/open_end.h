@@ -196,5 +196,5 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "with open_end only one consumer may get batches, which alone sees the end");
+                       "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
 }

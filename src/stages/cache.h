@@ -289,9 +289,13 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 
 /* Behind makers it keeps what they make of an input, in the order in which they make it. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;          /* needs: parts */
-    if (node[-1].verb == DLP_WINDOW)                                              /* needs: parts */
-        return dlpi_node_bad(t, node, "stands behind a window; write it before"); /* needs: parts */
+    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL; /* needs: parts */
+    const int32_t before = node[-1].verb;
+    const char *late = NULL;
+    DLPI_UNUSED(before); /* without these */
+    if (before == DLP_WINDOW) late = "stands behind a window; write it before"; /* needs: parts */
+    if (before == DLP_PACK) late = "stands behind a pack; write it above"; /* needs: parts pack */
+    if (late != NULL) return dlpi_node_bad(t, node, late);
     if (t->makes > 0 && load != NULL && load->shuffle_items != 0)                 /* needs: parts */
         return dlpi_bad(t->p, t->load->name, "load.shuffle_items",                /* needs: parts */
                         "0 before a cache: a window node behind it shuffles", 1); /* needs: parts */

@@ -174,6 +174,7 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
     int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->cached = p->keeper_stage != NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
@@ -367,11 +368,15 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Behind a load or an expand. */
+/* Bytes of the documents of an input, of which a cache is asked. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+
+/* Behind a load, an expand or a cache. */
 static const dlpi_source_ops dlpi_pack_made_source = {
     DLPI_PACK_SOURCE,
     .input = "input",
     .load = dlpi_pack_load_made,
+    .keeps = dlpi_pack_keeps,
 };
 
 #define DLPI_PACK_OPS \

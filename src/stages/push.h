@@ -28,8 +28,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
 /* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
    the cell's run has. Returns 0, or what came in the place of the first record. */
 static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const dlpi_expand *x = w->p->source_stage->self;
     dlpi_arrivals *a = w->st->self;
+    const dlpi_expand *x = a->x;
     uint32_t n = 0;
     int rc;
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
@@ -68,7 +68,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
     dlpi_input *cell;
     uint64_t ticket;
     int rc;
-    if (c == a->n) return false;
+    if (c == DLPI_FOUND_NONE) return false;
     cell = dlpi_input_at(p, c);
     ticket = dlpi_gen(dlpi_claim_owner(&cell->state)); /* Q4 <- Q4: the scheduler's last word */
     dlpi_clock_in(w);
@@ -81,7 +81,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
         return true;
     }
     dlpi_input_offer(p, c, ticket);
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
+    dlpi_found_wake(p, &a->x->found, 1);
     return true;
 }
 
@@ -95,19 +95,19 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
     const char *once = "0: pushed items come once";
+    dlpi_found_of(p)->arrives = true;
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 1, 1,
                 "0 or 1: one thread reads pushed items for the rows that make items");
     dlpi_within(p, "", "epoch_end", p->d.epoch_end, 0, 0, once);
     if (p->d.resume != NULL) dlpi_not_null(p, "", "resume", "with a push: pushed items come once");
-    if (p->sharing->programs) dlpi_bad(p, "", p->sharing->words, "0 with a push", 1);
     return p->err.code != 0 ? p->err.code : dlpi_reader_alone(p, st);
 }
 
 DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
-    a->n = dlpi_found_of(p)->n_cells;
+    a->n = a->x->found.n_cells;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof *a->cells, a->n, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
@@ -116,7 +116,7 @@ DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
     a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
-    dlpi_reader_live(p, st, &((const dlpi_expand *)p->source_stage->self)->input);
+    dlpi_reader_live(p, st, &a->x->input);
 }
 
 static const dlpi_stage_ops dlpi_push_ops = {

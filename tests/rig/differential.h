@@ -464,7 +464,7 @@ static inline void legal_share(cfg *c) {
     for (int s = 0; s < STAGES_; s++) /* nobody is to run out of replacements */
         if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_DROP;
     STAGES(if (w->st[s].n == 0) w->st[s].n = 1)
-    LIVES(w->transfer = 0; w->named = 1; w->threaded = 1; w->held = 4;
+    LIVES(w->transfer = c->serves ? 0 : w->transfer; w->named = 1; w->threaded = 1; w->held = 4;
           if (w->prefetch < 2) w->prefetch = 2)
 }
 

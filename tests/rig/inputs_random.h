@@ -16,6 +16,7 @@ typedef struct life {
     int makers, fetchers, prefetch, held, threaded, processes, merged;
     uint32_t queue_more; /* cells beyond the default's; 0: the default */
     int table;           /* 1: the pipe is a table of nodes */
+    int turns;           /* a table's batches go to workers in turn */
     uint32_t reads;      /* requests for inputs at once in a worker; 0: one after the other */
 } life;
 
@@ -605,7 +606,8 @@ static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
     to[n++] = (dlp_node){.name = "inputs",
                          .verb = DLP_LIST,
                          .list = {.n_items = o->inputs, .shuffle = o->shuffle},
-                         .workers = {.num_workers = l->threaded}};
+                         .workers = {.num_workers = l->threaded},
+                         .queue = {.deal = l->turns ? DLP_DEAL_TURNS : DLP_DEAL_RUNS}};
     if (o->kind == OF_PARTS) {
         to[n++] = (dlp_node){.name = "load",
                              .verb = DLP_LOAD,
@@ -672,6 +674,8 @@ static uint32_t table_makers(config *c, dlp_node *to) {
     if (!packs(o)) n += table_stack(c, to + n);
     if (o->kind == OF_EXPAND && o->seed % 5 < 2)
         to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    if (packs(o) && o->seed % 4 == 1)
+        to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 16}};
     if (packs(o))
         to[n++] =
             (dlp_node){.name = "pack",
@@ -736,6 +740,7 @@ static life wired(const config *c, const life *l, uint32_t rank) {
     life own = *l;
     uint64_t h = mixed(mixed(c->seed, rank), l->stop);
     own.table = c->stacked || c->o.made != OF_ONE || (h >> 40 & 1);
+    own.turns = h >> 50 & 1;
     own.reads = h >> 41 & 1 ? 1 + (uint32_t)(h >> 44) % READS_MOST : 0;
     if (rank == 0 || h % 2) return own;
     own.prefetch = 1 + (int)(h >> 8 & 7);

@@ -14,7 +14,7 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 41 };
+enum { MOST_REFUSED = 31 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number. */
@@ -22,27 +22,16 @@ static const struct {
     int a, b;
     const char *node;
 } refused_[] = {
-    {PARTS, FOUND, "found"},     {PARTS, BUCKETS, "list"},
-    {PARTS, PUSH, "parts"},      {FOUND, BUCKETS, "list"},
-    {FOUND, SPLIT, "found"},     {FOUND, UNORDERED, "found"},
-    {FOUND, PUSH, "found"},      {FILTER, BUCKETS, "list"},
-    {FILTER, SPLIT, "filter"},   {FILTER, UNORDERED, "filter"},
-    {FILTER, CLASSIC, "filter"}, {EXPAND, BUCKETS, "list"},
-    {EXPAND, SPLIT, "expand"},   {EXPAND, UNORDERED, "expand"},
-    {EXPAND, CLASSIC, "expand"}, {PACK, BUCKETS, "list"},
-    {PACK, CACHE, "pack"},       {PACK, SPLIT, "pack"},
-    {PACK, UNORDERED, "pack"},   {PACK, CLASSIC, "pack"},
-    {SHUFFLED, PUSH, "push"},    {BUCKETS, MIX, "list"},
-    {BUCKETS, SPLIT, "list"},    {BUCKETS, PUSH, "push"},
-    {MIX, SPLIT, "more"},        {MIX, PUSH, "push"},
-    {ZIP, SPLIT, "zip"},         {ZIP, PUSH, "zip"},
-    {SCRATCH, SPLIT, "scratch"}, {CACHE, PUSH, "cache"},
-    {COLLATE, SPLIT, "batch"},   {TRANSFER, SHARE, "transfer"},
-    {SPLIT, UNORDERED, "split"}, {SPLIT, SHARE, "split"},
-    {SPLIT, RAGGED, "split"},    {SPLIT, PUSH, "split"},
-    {UNORDERED, SHARE, ""},      {UNORDERED, PUSH, "push"},
-    {SHARE, SET_EPOCH, ""},      {SHARE, PUSH, "push"},
-    {CLASSIC, PUSH, "push"},
+    {PARTS, FOUND, "found"},       {PARTS, BUCKETS, "list"},    {PARTS, PUSH, "parts"},
+    {FOUND, BUCKETS, "list"},      {FOUND, SPLIT, "found"},     {FOUND, UNORDERED, "found"},
+    {FOUND, PUSH, "found"},        {FILTER, BUCKETS, "list"},   {FILTER, SPLIT, "filter"},
+    {FILTER, UNORDERED, "filter"}, {EXPAND, BUCKETS, "list"},   {EXPAND, SPLIT, "expand"},
+    {EXPAND, UNORDERED, "expand"}, {PACK, BUCKETS, "list"},     {PACK, SPLIT, "pack"},
+    {PACK, UNORDERED, "pack"},     {SHUFFLED, PUSH, "push"},    {BUCKETS, SPLIT, "list"},      {BUCKETS, PUSH, "push"},     {MIX, SPLIT, "more"},
+    {ZIP, SPLIT, "zip"},           {SCRATCH, SPLIT, "scratch"}, {CACHE, PUSH, "cache"},
+    {COLLATE, SPLIT, "batch"},     {SPLIT, UNORDERED, "split"}, {SPLIT, SHARE, "split"},
+    {SPLIT, RAGGED, "split"},      {SPLIT, PUSH, "split"},      {UNORDERED, SHARE, ""},
+    {UNORDERED, PUSH, "push"},     {SHARE, SET_EPOCH, ""},
 };
 
 static int processes_; /* worker processes can be started here */
@@ -124,7 +113,9 @@ static void add_makers(wiring *w) {
         node->expand.max_out = w->expand.max_out;
     }
     if (has(PACK)) {
-        dlp_node *node = add_node("pack", DLP_PACK);
+        dlp_node *node;
+        if (has(CACHE)) add_row(w, CACHE); /* it keeps documents */
+        node = add_node("pack", DLP_PACK);
         memcpy(&node->pack, &w->pack, sizeof node->pack);
     }
     if (has(WINDOW) && (has(FILTER) || has(EXPAND)))
@@ -180,11 +171,11 @@ static void add_batches(wiring *w) {
 
 /* ---- the same pair as branches ---- */
 
-/* A zip or a mix that meets items of unknown count joins branches: there is no item of the other
+/* A zip or a mix that meets items of unknown count, or pushed ones, joins branches: there is no item of the other
    branch to fetch by the number of an input. Of a zip both branches make items alike, so rows meet
    their labels. */
 static int joins_branches(void) {
-    return (has(MIX) || has(ZIP)) && (has_maker() || has(FOUND) || has(PARTS));
+    return (has(MIX) || has(ZIP)) && (has_maker() || has(FOUND) || has(PARTS) || has(PUSH));
 }
 
 static int expand_label(void *user, dlp_expand *x) {
@@ -236,16 +227,20 @@ static void join(wiring *w) {
         kept += has(EXPAND) || has(FOUND) ? made_of(i) : (uint64_t)!is_filtered(i);
     weights[0] = kept; /* so that both branches end with the same draw */
     weights[1] = MIXED;
-    node = add_node("list", DLP_LIST);
-    node->list.n_items = has(PARTS) ? w->parts.n_parts : ITEMS;
-    if (has(PARTS)) add_load("parts", &w->parts);
-    if (has(FOUND)) add_load("found", &w->found);
-    add_fetch(w, "fetch", &w->dataset, 0);
+    if (has(PUSH)) {
+        add_push(w);
+    } else {
+        node = add_node("list", DLP_LIST);
+        node->list.n_items = has(PARTS) ? w->parts.n_parts : ITEMS;
+        if (has(PARTS)) add_load("parts", &w->parts);
+        if (has(FOUND)) add_load("found", &w->found);
+        add_fetch(w, "fetch", &w->dataset, 0);
+    }
     if (has(PARTS) || has(FOUND)) nodes_[n_nodes_ - 1].workers.num_workers = 0;
     if (!has(PACK)) add_makers(w);
     from[0] = nodes_[n_nodes_ - 1].name;
     node = add_node("others", DLP_LIST);
-    node->list.n_items = has(MIX) ? MIXED : nodes_[0].list.n_items;
+    node->list.n_items = has(MIX) ? MIXED : has(PUSH) ? ITEMS : nodes_[0].list.n_items;
     from[1] = add_other_branch(w);
     node = add_node("both", has(MIX) ? DLP_MIX : DLP_ZIP);
     node->from = from;
@@ -270,7 +265,7 @@ static void table_of(wiring *w) {
     add_makers(w);
     for (int i = 0; i < ROW_STAGES; i++)
         if (has(orders_[0][i] == DECODE ? SCRATCH : orders_[0][i]) &&
-            !(orders_[0][i] == DECODE && has(PACK))) /* that stands before the pack */
+            !((orders_[0][i] == DECODE || orders_[0][i] == CACHE) && has(PACK))) /* before it */
             add_row(w, orders_[0][i]);
     add_batches(w);
 }

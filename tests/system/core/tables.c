@@ -263,6 +263,52 @@ static void mixed_stages(dlp_pipe *p, int workers) {
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
+static uint32_t length_of(void *user, uint64_t index) {
+    (void)user;
+    return (uint32_t)(index * 7 % 13 + 1);
+}
+
+/* Buckets of what the mix draws: items of like length in a batch, and in each window of two batches
+   three of the first dataset for one of the second. */
+static void nodes__buckets_of_a_mix__items_by_weights_and_of_like_length(const dlp_node *mixed) {
+    dlp_sampler_desc drawn = {.order = 0}, lists = {.order = 0};
+    dlp_node nodes[5];
+    dlp_buckets *buckets = NULL;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint32_t n = 0, few = 0, spread = 0;
+    CHECK(dlp_mix_sampler(mix, &drawn) == DLP_OK);
+    const dlp_buckets_desc desc = {.n_items = dlp_mix_items(mix),
+                                   .length = length_of,
+                                   .batch_size = 16,
+                                   .window = 32,
+                                   .shuffle = 1,
+                                   .order = &drawn};
+    if (!well(dlp_buckets_open(&buckets, &desc, NULL) == DLP_OK)) return;
+    CHECK(dlp_buckets_sampler(buckets, &lists) == DLP_OK);
+    memcpy(nodes, mixed, sizeof nodes);
+    nodes[0].list.order = &lists;
+    if ((p = opened(nodes, 5, NULL)) == NULL) return;
+    for (; n < 14 && dlp_pipe_next(p, &b) == DLP_OK; n++) {
+        const uint32_t *x = b->fields[0].data;
+        uint32_t least = UINT32_MAX, most = 0;
+        for (uint32_t r = 0; r < b->count; r++) {
+            const uint32_t length = length_of(NULL, b->index[r]);
+            least = length < least ? length : least;
+            most = length > most ? length : most;
+            few += b->index[r] >= ITEMS;
+            CHECK(x[3 * r] == (b->index[r] - (b->index[r] >= ITEMS ? ITEMS : 0)) * 10);
+            CHECK(b->index[r] < ITEMS || x[3 * r + 2] == 7);
+        }
+        spread += most - least;
+        if (n % 2 == 1) CHECK(few == (n + 1) / 2 * 8);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(n == 14 && spread < 14 * 8); /* a batch of any lengths spreads by 11 or 12 */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    dlp_buckets_close(buckets);
+}
+
 static void nodes__mix__the_stages_batches(void) {
     const uint64_t n_items[] = {ITEMS, 50}, weights[] = {3, 1};
     const dlp_mix_desc desc = {
@@ -282,6 +328,11 @@ static void nodes__mix__the_stages_batches(void) {
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
     };
     same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2}, mixed_stages, 1);
+    nodes__buckets_of_a_mix__items_by_weights_and_of_like_length(nodes);
+    nodes[0].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
+    CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "list.mix") == 0 && strstr(err.message, "batches of a mix") != NULL);
+    nodes[0].list.order = NULL;
     for (uint32_t of = 0; of < 4; of += of == 1 ? 3 : 1) { /* 0, 1, 4: the second has to be 2 */
         nodes[2].fetch.of = of;
         CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
@@ -587,6 +638,39 @@ static void nodes__filter_and_window__the_batches_of_a_fetch_that_skips(void) {
     same("filter", nodes, 5, 1, desc, filter_stages, 1);
     nodes[1].workers.num_workers = 0;
     same("filter with workers", nodes, 5, 2, desc, filter_stages, 1);
+}
+
+/* The workers that copy take whole batches in turn, and each may have so many. */
+static void nodes__turns_behind_a_filter__each_worker_copies_its_batches(void) {
+    const dlp_node nodes[] = {
+        {.name = "items",
+         .verb = DLP_LIST,
+         .list = {.n_items = ITEMS},
+         .queue = {.deal = DLP_DEAL_TURNS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+         .workers = {.num_workers = 3}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = 8, .copy_workers = 2},
+         .queue = {.capacity = 3}},
+    };
+    uint64_t items[2] = {0, 0};
+    dlp_worker_stats s;
+    dlp_plan plan;
+    dlp_pipe *p = opened(nodes, 4, &(dlp_pipe_desc){.max_held = 1});
+    dlp_stage copies;
+    dlp_batch *b;
+    if (p == NULL) return;
+    copies = dlp_node_stage(p, "read");
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.slots == 3 * 2 + 1);
+    while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+    for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &s) == DLP_OK; i++)
+        if (s.stage == copies && s.worker < 2) items[s.worker] = s.items;
+    CHECK(items[0] == 6 * 8 + 5 && items[1] == 6 * 8); /* 101 rows are 13 batches */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 /* Makes index % 5 items of each input: numbers index * 10 + i. */
@@ -1314,16 +1398,6 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "1..2^24",
          {LIST, MAKE, {.name = "w", .verb = DLP_WINDOW}, BATCH},
          {.seed = 1}},
-        {"make",
-         "",
-         "dealt in runs",
-         {{.name = "items",
-           .verb = DLP_LIST,
-           .list = {.n_items = 5},
-           .queue = {.deal = DLP_DEAL_TURNS}},
-          MAKE,
-          BATCH},
-         {.seed = 1}},
         {"load",
          "",
          "directly after the list",
@@ -1516,6 +1590,7 @@ int main(void) {
     nodes__map_adds_a_ragged_field__it_begins_empty();
     nodes__load__the_batches_of_parts();
     nodes__filter_and_window__the_batches_of_a_fetch_that_skips();
+    nodes__turns_behind_a_filter__each_worker_copies_its_batches();
     nodes__makers_in_a_row__a_plain_loop();
     nodes__makers_in_a_row__one_stage_and_one_capacity();
     nodes__filter_fails__the_input_fails();

@@ -29,7 +29,6 @@ static const char *const refused_[KINDS] = {
     [SCRATCH] = "split push",
     [CACHE] = "push",
     [COLLATE] = "split",
-    [TRANSFER] = "share",
     [SPLIT] = "unordered share ragged push",
     [UNORDERED] = "share push",
     [SHARE] = "set_epoch push",

@@ -47,7 +47,21 @@ static int well(int ok) {
 
 /* ---- the loaders ---- */
 
-enum { PLAIN, CLASSIC, CONCURRENT, CACHED, DEVICE, ZIP, MIX, BOTH, FILTER, PARTS, FOUND, KINDS };
+enum {
+    PLAIN,
+    CLASSIC,
+    CONCURRENT,
+    CACHED,
+    DEVICE,
+    ZIP,
+    MIX,
+    BOTH,
+    FILTER,
+    FILTER_CLASSIC,
+    PARTS,
+    FOUND,
+    KINDS
+};
 
 static dlp_join_desc joins[2];
 static dlp_dataset other;
@@ -62,7 +76,7 @@ static void loader(int kind, dlp_loader_desc *d) {
         .seed = 5};
     other = d->dataset;
     joins[0] = joins[1] = (dlp_join_desc){.fetch = {.dataset = &other}};
-    if (kind == CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
+    if (kind == CLASSIC || kind == FILTER_CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CLASSIC) d->batch.collate = dlp_collate_pad;
     if (kind == CONCURRENT) {
         d->topology = DLP_TOPOLOGY_CONCURRENT;
@@ -75,7 +89,7 @@ static void loader(int kind, dlp_loader_desc *d) {
     if (kind >= ZIP && kind <= BOTH) d->joins = joins;
     if (kind >= ZIP && kind <= BOTH) d->n_joins = kind == BOTH ? 2 : 1;
     if (kind == MIX || kind == BOTH) joins[0].how = joins[1].how = DLP_JOIN_MIX;
-    if (kind == FILTER) {
+    if (kind == FILTER || kind == FILTER_CLASSIC) {
         d->dataset.fetch = skip_thirds;
         d->dataset.filter = 1;
     }
@@ -138,6 +152,7 @@ static dlp_pipe *opened(void) {
 /* The table of each loader gives the loader's batches, its last state, and its plan. */
 static void nodes__of_each_loader__open_as_it_does(void) {
     static given a, b;
+    uint64_t filtered = 0;
     for (int kind = 0; kind < KINDS; kind++) {
         dlp_loader_desc d;
         dlp_pipe *p = NULL;
@@ -148,6 +163,8 @@ static void nodes__of_each_loader__open_as_it_does(void) {
         if (!well(dlp_loader_open(&p, &d, &e) == DLP_OK)) printf("  %d: %s\n", kind, e.message);
         if (p == NULL) continue;
         take(p, &a);
+        if (kind == FILTER) filtered = a.hash;
+        CHECK(kind != FILTER_CLASSIC || a.hash == filtered);
         CHECK(dlp_loader_nodes(&table_, &d, &e) == DLP_OK);
         CHECK(dlp_nodes_plan(table_.nodes, table_.n, &table_.pipe, &plan, NULL) == DLP_OK);
         if ((p = opened()) == NULL) continue;
@@ -170,6 +187,7 @@ static void nodes__of_each_loader__has_its_rows(void) {
         [MIX] = {DLP_LIST, DLP_FETCH, DLP_FETCH, DLP_BATCH},
         [BOTH] = {DLP_LIST, DLP_FETCH, DLP_FETCH, DLP_FETCH, DLP_BATCH},
         [FILTER] = {DLP_LIST, DLP_FETCH, DLP_FILTER, DLP_BATCH},
+        [FILTER_CLASSIC] = {DLP_LIST, DLP_FETCH, DLP_FILTER, DLP_BATCH},
         [PARTS] = {DLP_LIST, DLP_LOAD, DLP_FETCH, DLP_BATCH},
         [FOUND] = {DLP_LIST, DLP_LOAD, DLP_WINDOW, DLP_FETCH, DLP_BATCH}};
     for (int kind = 0; kind < KINDS; kind++) {

@@ -138,10 +138,10 @@ static void shared_rig(rig *r, dlp_shm_desc *d, int share, int serve, int place)
 
 static uint64_t all_batches(rig *r) { return rig_batches(r) * (uint64_t)r->repeat.epochs; }
 
-/* The pipe's own caller takes all batches, too. */
-static void take_all(rig *r, dlp_pipe *p) {
+/* The pipe's own caller takes all batches, too, or those after the first n. */
+static void take_all(rig *r, dlp_pipe *p, uint64_t n) {
     dlp_batch *b;
-    uint64_t n = 0, per = rig_batches(r);
+    const uint64_t per = rig_batches(r);
     int rc;
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(rig_batch_same(r, b, n / per, n % per));
@@ -161,13 +161,65 @@ static void each__caller_and_two__all_get_all(int place) {
     d.wait_subscribers = 2;
     for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){i * 100, 0, 0, i + 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    take_all(&r, p);
+    take_all(&r, p, 0);
     for (int i = 0; i < 2; i++) {
         CHECK(waited(pid[i]) == 0);
         CHECK(b0->wrong[i] == 0 && b0->ended[i] == 100 + DLP_END);
         for (uint64_t k = 0; k < all_batches(&r); k++)
             CHECK(b0->got[i][k] == 1 && b0->given[i][k] == 1);
     }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* A device that begins to copy a batch when the first subscriber has taken the batch. */
+static uint64_t copied_;
+static int copy_late(void *user, void *to, const void *from, uint64_t bytes, uint32_t buffer) {
+    (void)user;
+    (void)buffer;
+    if (!await(&b0->got[0][copied_])) b0->wrong[0]++;
+    memcpy(to, from, (size_t)bytes);
+    return 0;
+}
+static int copied(void *user, uint32_t buffer) {
+    (void)user;
+    (void)buffer;
+    copied_++;
+    return 0;
+}
+
+/* Subscribers take batches before the transfer, and do not wait for it. The second one dies with a
+   batch. */
+static void each__beside_a_transfer__have_it_while_it_is_copied(int threaded) {
+    dlp_device slow = *dlp_device_host();
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    pid_t pid[2];
+    shared_rig(&r, &d, DLP_SHARE_EACH, 0, threaded ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS);
+    d.wait_subscribers = 2;
+    slow.copy = copy_late;
+    slow.record = copied;
+    copied_ = 0;
+    r.repeat.epochs = 1;
+    r.n_transfers = 1;
+    r.transfer.device = &slow;
+    r.transfer.threaded = threaded;
+    for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){0, 20 * i, 0, 1, NULL}, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 19; i++) {
+        dlp_batch *b;
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+              rig_batch_same(&r, b, 0, (uint64_t)i));
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(await(&b0->held[1]));
+    kill(pid[1], SIGKILL);
+    waited(pid[1]);
+    take_all(&r, p, 19);
+    CHECK(waited(pid[0]) == 0);
+    CHECK(b0->wrong[0] == 0 && b0->ended[0] == 100 + DLP_END);
+    for (uint64_t k = 0; k < all_batches(&r); k++)
+        CHECK(b0->got[0][k] == 1 && b0->given[0][k] == 1);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -533,7 +585,8 @@ static void desc__does_not_fit__names_the_field(void) {
     CHECK(refused(&r, "shm.share"));
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
     r.n_transfers = 1;
-    CHECK(refused(&r, "shm.share"));
+    d.serve_only = 1;
+    CHECK(refused(&r, "shm.serve_only"));
     shared_rig(&r, &d, DLP_SHARE_NONE, 0, DLP_PLACE_THREADS); /* named, not shared */
     CHECK(dlp_subscriber_open(&c, name, NULL, &err) == DLP_ERR_SYSTEM && c == NULL);
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -721,6 +774,8 @@ int main(void) {
         owner__killed_or_stopped__consumers_are_told(place);
         error__in_an_item__all_are_told(place);
     }
+    each__beside_a_transfer__have_it_while_it_is_copied(0);
+    each__beside_a_transfer__have_it_while_it_is_copied(1);
     serve_only__one_credit__fetched_while_they_work(DLP_SHARE_EACH);
     serve_only__one_credit__fetched_while_they_work(DLP_SHARE_ONE);
     serve_only__calls_of_a_caller__refused();

@@ -1,7 +1,8 @@
 /* needs: parts pack pictures */
-/* A push in front of filters, expanders, windows and packing: each record once, in its producer's
-   order, whatever the workers, their placement and their deaths, at each atomic access, too; ragged
-   records; full batches at once; back-pressure, NEWEST, ends, errors; and what is refused. */
+/* A push in front of filters, expanders, windows and packing, as a branch of a zip, or of several
+   who take its batches: each record once, in its producer's order, whatever the workers, their
+   placement and their deaths, at each atomic access, too; ragged records; full batches at once;
+   back-pressure, NEWEST, ends, errors; and what is refused. */
 /* own: hook: a worker dies at an access of an atomic */
 #define _GNU_SOURCE
 #include "../../rig/atomics_hook.h"
@@ -28,12 +29,23 @@ static inline void atomics_hook(int kind, const void *at) {
 #include <unistd.h>
 
 enum { PRODUCERS = 3, MOST = 4000, WORDS = 9, SOON_MS = 20000 };
-enum { FILTERS = 1, EXPANDS = 2, MIXES = 4, CUTS = 8, FITS = 16, MAPS = 32 };
+enum {
+    FILTERS = 1,
+    EXPANDS = 2,
+    MIXES = 4,
+    CUTS = 8,
+    FITS = 16,
+    MAPS = 32,
+    OUTS = 64,
+    SHARES = 128,
+    ZIPS = 256
+};
 
 static const dlp_field record_fields[] = {
     {.name = "words", .dtype = DLP_U32, .ndim = 1, .shape = {WORDS}, .ragged = 1},
     {.name = "number", .dtype = DLP_U64}};
 static const dlp_field made_field = {.name = "made", .dtype = DLP_U64};
+static const dlp_field label_field = {.name = "label", .dtype = DLP_U64};
 static const dlp_field map_field = {.name = "twice", .dtype = DLP_U64};
 
 typedef struct shared { /* of all processes */
@@ -44,7 +56,7 @@ static struct {
     int kind; /* of FILTERS .. MAPS */
     dlp_workers_desc workers;
     dlp_push_desc push;
-    uint32_t producers, batch, cells, records, max_kills;
+    uint32_t producers, batch, cells, records, max_kills, labels;
     int32_t last;
     int steps;       /* the worker that has record 78 dies after so many atomic accesses */
     uint32_t deaths; /* it dies in the callback, so many times */
@@ -149,7 +161,29 @@ static int twice(void *user, dlp_item *it) {
     return 0;
 }
 
+static int label(void *user, dlp_item *it) {
+    (void)user;
+    memcpy(it->data[0], &it->index, sizeof it->index);
+    return 0;
+}
+
+/* A second branch, and the zip of the two. */
+static uint32_t table_zip(dlp_node *to, uint32_t n) {
+    static const char *from[3];
+    from[0] = to[n - 1].name;
+    from[1] = "label";
+    to[n++] = (dlp_node){
+        .name = "others", .verb = DLP_LIST, .list = {.n_items = how.labels ? how.labels : 100000}};
+    to[n++] = (dlp_node){.name = "label",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = label, .fields = &label_field, .n_fields = 1}};
+    if (n == 3) to[2].workers = how.workers;
+    to[n++] = (dlp_node){.name = "both", .from = from, .verb = DLP_ZIP};
+    return n;
+}
+
 static uint32_t table(dlp_node *to) {
+    static const char *const batch[] = {"batch", NULL};
     const dlp_workers_desc w = how.workers, none = {.num_workers = 0};
     uint32_t n = 0;
     to[n++] = (dlp_node){.name = "docs", .verb = DLP_PUSH, .push = {.source = push_}};
@@ -169,7 +203,8 @@ static uint32_t table(dlp_node *to) {
                                       .rule = how.kind & FITS ? DLP_PACK_FIT : DLP_PACK_CUT,
                                       .window = how.kind & FITS ? 16 : 0},
                              .workers = how.kind & FILTERS ? none : w};
-    to[n - 1].queue.capacity = how.cells;
+    if (n > 1) to[n - 1].queue.capacity = how.cells;
+    if (how.kind & ZIPS) n = table_zip(to, n);
     if (how.kind & MIXES)
         to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 16}};
     if (how.kind & MAPS)
@@ -179,6 +214,9 @@ static uint32_t table(dlp_node *to) {
                              .workers = {.num_workers = 1, .placement = w.placement}};
     to[n++] = (dlp_node){
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = how.batch, .last = how.last}};
+    if ((how.kind & OUTS) == 0) return n;
+    to[n++] = (dlp_node){.name = "train", .verb = DLP_OUT};
+    to[n++] = (dlp_node){.name = "log", .from = batch, .verb = DLP_OUT};
     return n;
 }
 
@@ -189,7 +227,7 @@ static dlp_error err_;
 
 static int open_with(const dlp_pipe_desc *desc) {
     const int packs = (how.kind & (CUTS | FITS)) != 0;
-    dlp_node nodes[8];
+    dlp_node nodes[12];
     int rc;
     how.push.fields = record_fields;
     how.push.n_fields = packs ? 1 : 2;
@@ -204,8 +242,19 @@ static int open_with(const dlp_pipe_desc *desc) {
     return rc;
 }
 
+static const char *shared_name(void) {
+    static char name[40];
+    snprintf(name, sizeof name, "push_makers.%d", (int)getpid());
+    return name;
+}
+
 static int open_run(void) {
-    const dlp_shm_desc shm = {.allow_fork_with_threads = 1, .max_kills = (int32_t)how.max_kills};
+    const int share = (how.kind & SHARES) != 0;
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1,
+                              .max_kills = (int32_t)how.max_kills,
+                              .name = share ? shared_name() : NULL,
+                              .share = share ? DLP_SHARE_EACH : 0,
+                              .wait_subscribers = share};
     const dlp_pipe_desc desc = {.seed = 5, .shm = &shm};
     const int rc = open_with(&desc);
     if (rc != DLP_OK) printf("%s %s: %s\n", err_.stage, err_.field, err_.message);
@@ -232,6 +281,10 @@ static void take_batch(const dlp_batch *b, uint32_t *last) {
         const uint32_t *words = (const uint32_t *)b->fields[0].data + r * (packs ? 20u : WORDS);
         const uint64_t *number = b->fields[expands ? 0 : 1].data;
         if (!b->valid[r]) continue;
+        if (how.kind & ZIPS && !(how.kind & MIXES)) {
+            const uint64_t *y = b->fields[expands ? 1 : 2].data;
+            CHECK(y[r] == b->position + r);
+        }
         if (packs)
             for (uint64_t i = 0; i < b->fields[0].lengths[r]; i++) take_one(words[i], last);
         else if (expands)
@@ -248,15 +301,47 @@ static void take_batch(const dlp_batch *b, uint32_t *last) {
     }
 }
 
+static uint64_t mixed(uint64_t h, const dlp_batch *b) {
+    h = dlp_hash(h, b->sequence, b->count, b->valid_count);
+    for (uint32_t i = 0; i < b->count; i++) h = dlp_hash(h, b->index[i], b->valid[i], 0);
+    for (uint64_t i = 0; i < b->fields[0].bytes; i++)
+        h = dlp_hash(h, ((const uint8_t *)b->fields[0].data)[i], 0, 0);
+    return h;
+}
+
+/* The batches that the consumer had, and those of somebody who takes them, too. */
+static uint64_t had_, heard_;
+
+static void *takes_too(void *arg) {
+    const int outs = (how.kind & OUTS) != 0;
+    dlp_subscriber *c = NULL;
+    dlp_out *out = NULL;
+    dlp_batch *b;
+    (void)arg;
+    heard_ = 0;
+    CHECK((outs ? dlp_out_find(pipe_, "log", &out)
+                : dlp_subscriber_open(&c, shared_name(), NULL, NULL)) == DLP_OK);
+    while ((outs ? dlp_out_next(out, &b, SOON_MS) : dlp_subscriber_next_timeout(c, &b, SOON_MS)) ==
+           DLP_OK) {
+        heard_ = mixed(heard_, b);
+        CHECK((outs ? dlp_out_release(out, b) : dlp_subscriber_release(c, b)) == DLP_OK);
+    }
+    if (outs) dlp_out_close(out);
+    dlp_subscriber_close(c);
+    return NULL;
+}
+
 static int take_all(void) {
     uint32_t last[PRODUCERS + 1] = {0};
     dlp_batch *b;
     int rc, shorter = 0;
+    had_ = 0;
     while ((rc = dlp_pipe_next_timeout(pipe_, &b, SOON_MS)) == DLP_OK) {
         CHECK(!shorter && b->count >= 1 && b->count <= how.batch);
         shorter = b->count < how.batch;
         CHECK(!shorter || how.last == DLP_LAST_PARTIAL);
         take_batch(b, last);
+        if (how.kind & (OUTS | SHARES)) had_ = mixed(had_, b);
         dlp_pipe_release(pipe_, b);
     }
     err_ = *dlp_pipe_error(pipe_);
@@ -281,14 +366,17 @@ static int all_seen(uint32_t most) {
 
 static int run_all(void) {
     static const uint32_t numbers[] = {1, 2, 3};
-    pthread_t t[PRODUCERS];
+    pthread_t t[PRODUCERS], listener;
+    const int listened = (how.kind & (OUTS | SHARES)) != 0;
     void *bad = NULL;
     int rc;
     if (open_run() != DLP_OK) return DLP_ERR_STATE;
+    if (listened) CHECK(pthread_create(&listener, NULL, takes_too, NULL) == 0);
     for (uint32_t i = 0; i < how.producers; i++)
         CHECK(pthread_create(&t[i], NULL, produce, (void *)(uintptr_t)&numbers[i]) == 0);
     rc = take_all();
     if (rc < 0) dlp_push_stop(push_);
+    if (listened) CHECK(pthread_join(listener, NULL) == 0 && heard_ == had_);
     for (uint32_t i = 0; i < how.producers; i++) {
         CHECK(pthread_join(t[i], &bad) == 0);
         CHECK(bad == NULL || rc < 0);
@@ -309,9 +397,25 @@ static void reset(int kind) {
     how.workers.num_workers = 2;
 }
 
-static const int kinds[] = {FILTERS,        EXPANDS,        FILTERS | EXPANDS, FILTERS | MIXES,
-                            CUTS,           FITS,           FILTERS | CUTS,    FILTERS | FITS,
-                            FILTERS | MAPS, EXPANDS | MIXES};
+static const int kinds[] = {FILTERS,
+                            EXPANDS,
+                            FILTERS | EXPANDS,
+                            FILTERS | MIXES,
+                            CUTS,
+                            FITS,
+                            FILTERS | CUTS,
+                            FILTERS | FITS,
+                            FILTERS | MAPS,
+                            EXPANDS | MIXES,
+                            MIXES,
+                            OUTS,
+                            SHARES,
+                            MAPS | SHARES,
+                            MIXES | OUTS,
+                            ZIPS,
+                            ZIPS | FILTERS | EXPANDS,
+                            ZIPS | FILTERS | MIXES,
+                            ZIPS | OUTS};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- what is tested ---- */
@@ -355,6 +459,7 @@ static void makers__any_workers__each_record_once(void) {
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < 6; i++) {
             static const int32_t workers[] = {DLP_NONE, 0, 1, 4, 1, 3};
+            if (k > 9 && i % 3 != 1) continue;
             reset(kinds[k]);
             how.workers.num_workers = workers[i];
             how.workers.placement = i > 3 ? DLP_PLACE_PROCESSES : 0;
@@ -376,7 +481,7 @@ static void makers__any_workers__each_record_once(void) {
 static void makers__one_producer__the_order_of_its_records(void) {
     for (int k = 0; k < KINDS; k++) {
         uint64_t want = 0;
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i += 1 + (k > 9)) {
             reset(kinds[k]);
             how.workers.num_workers = i == 0 ? DLP_NONE : i == 1 ? 1 : 4;
             how.push.capacity = i % 2 ? 256 : 4;
@@ -389,8 +494,10 @@ static void makers__one_producer__the_order_of_its_records(void) {
 }
 
 static void makers__worker_dies_in_its_callback__each_record_once(void) {
-    static const int some[] = {FILTERS, EXPANDS, FILTERS | CUTS, FILTERS | MIXES | MAPS};
-    for (int k = 0; k < 4; k++) {
+    static const int some[] = {
+        FILTERS,          EXPANDS,        FILTERS | CUTS,        FILTERS | MIXES | MAPS,
+        FILTERS | SHARES, ZIPS | FILTERS, ZIPS | FILTERS | MIXES};
+    for (int k = 0; k < 7; k++) {
         reset(some[k]);
         how.workers.placement = DLP_PLACE_PROCESSES;
         how.deaths = 2;
@@ -409,9 +516,11 @@ static void makers__worker_dies_in_its_callback__each_record_once(void) {
 }
 
 static void makers__worker_dies_at_each_access__each_record_once(void) {
-    static const int some[] = {FILTERS, EXPANDS, FILTERS | FITS};
-    for (int k = 0; k < 3; k++)
-        for (int steps = 1, died = 1; died; steps += getenv("SHORT") || k > 0 ? 5 : 1) {
+    static const int some[] = {FILTERS, EXPANDS, FILTERS | FITS, ZIPS | FILTERS};
+    for (int k = 0; k < 4; k++)
+        for (int steps = 1, died = 1; died; steps += k == 3                     ? 13
+                                                     : getenv("SHORT") || k > 0 ? 5
+                                                                                : 1) {
             reset(some[k]);
             how.workers.placement = DLP_PLACE_PROCESSES;
             how.records = 120;
@@ -423,12 +532,12 @@ static void makers__worker_dies_at_each_access__each_record_once(void) {
 }
 
 static void makers__full_batch__given_without_another_record(void) {
-    for (int last = DLP_LAST_PARTIAL; last <= DLP_LAST_DROP; last++) {
+    for (int i = 0; i <= 2 * DLP_LAST_DROP + 1; i++) {
         dlp_pusher *u;
         dlp_batch *b;
-        reset(EXPANDS);
+        reset(i % 2 ? EXPANDS | ZIPS : EXPANDS);
         how.batch = 10;
-        how.last = last;
+        how.last = i / 2;
         if (open_run() != DLP_OK) return;
         push_some(&u, 5); /* of 0, 1, 2, 3, 4 items */
         CHECK(dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_OK && b->count == 10);
@@ -463,6 +572,60 @@ static void makers__one_of_two_ends__what_came_is_given(void) {
     CHECK(dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_END);
     dlp_pusher_close(u[1]);
     end_run(u[0]);
+}
+
+/* The list of the other branch ends first. */
+static void zip__other_branch_ends__the_end(void) {
+    for (int kind = ZIPS; kind <= (ZIPS | FILTERS); kind += FILTERS) {
+        dlp_pusher *u = NULL;
+        reset(kind);
+        how.labels = 10;
+        if (open_run() != DLP_OK) return;
+        push_some(&u, 20); /* the filter keeps 14 of them */
+        CHECK(take_all() == DLP_END);
+        CHECK(was_seen[1][kind == ZIPS ? 9 : 13][0] == 1 &&
+              was_seen[1][kind == ZIPS ? 10 : 15][0] == 0);
+        end_run(u);
+    }
+}
+
+/* Two pushes: record k of the one with record k of the other. */
+static void zip__two_pushes__each_with_its_like(void) {
+    const char *from[] = {"a", "b", NULL};
+    const dlp_field fields[] = {{.name = "x", .dtype = DLP_U64}, {.name = "y", .dtype = DLP_U64}};
+    dlp_node nodes[] = {{.name = "a", .verb = DLP_PUSH},
+                        {.name = "b", .verb = DLP_PUSH},
+                        {.name = "both", .from = from, .verb = DLP_ZIP},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_push *push[2];
+    dlp_pusher *u[2];
+    dlp_error err = {.code = 0};
+    dlp_batch *b;
+    uint64_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        const dlp_push_desc d = {.fields = &fields[i], .n_fields = 1, .writers = 1};
+        CHECK(dlp_push_open(&push[i], &d, &err) == DLP_OK);
+        CHECK(dlp_pusher_open(&u[i], &(dlp_pusher_desc){.push = push[i]}, &err) == DLP_OK);
+        nodes[i].push.source = push[i];
+    }
+    CHECK(dlp_pipe_open(&pipe_, nodes, 4, NULL, &err) == DLP_OK);
+    if (err.code != 0) printf("  %s %s: %s\n", err.stage, err.field, err.message);
+    for (int i = 1; i >= 0; i--) {
+        for (uint64_t k = 0; k < 50 + (uint64_t)i; k++) {
+            const uint64_t x = k * 10 + (uint64_t)i;
+            CHECK(dlp_pusher_push(u[i], (const void *[]){&x}, SOON_MS) == DLP_OK);
+        }
+        CHECK(dlp_pusher_end(u[i], SOON_MS) == DLP_OK);
+        dlp_pusher_close(u[i]);
+    }
+    while (dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_OK) {
+        const uint64_t *x = b->fields[0].data, *y = b->fields[1].data;
+        for (uint32_t r = 0; r < b->count; r++, n++) CHECK(x[r] == n * 10 && y[r] == n * 10 + 1);
+        dlp_pipe_release(pipe_, b);
+    }
+    CHECK(n == 50);
+    CHECK(dlp_pipe_close(pipe_) == DLP_OK);
+    for (int i = 0; i < 2; i++) CHECK(dlp_push_close(push[i]) == DLP_OK);
 }
 
 static void makers__last_batch__as_its_rule_says(void) {
@@ -736,6 +899,8 @@ int main(void) {
     makers__worker_dies_at_each_access__each_record_once();
     makers__full_batch__given_without_another_record();
     makers__one_of_two_ends__what_came_is_given();
+    zip__other_branch_ends__the_end();
+    zip__two_pushes__each_with_its_like();
     makers__last_batch__as_its_rule_says();
     makers__nothing_comes_or_is_kept__the_end();
     makers__consumer_is_slow__producers_wait();

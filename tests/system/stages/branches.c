@@ -689,7 +689,7 @@ static void rows__out_of_place__refused_by_name(void) {
                 row_put(&t, 3, (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {4}}));
         REFUSED(DLP_ERR_GRAPH, "load", "must stand directly after the list",
                 (row_put(&t, 5, (dlp_node){.name = "load", .verb = DLP_LOAD}), t.from[1] = "load"));
-        REFUSED(DLP_ERR_GRAPH, "push", "stands in a branch",
+        REFUSED(DLP_ERR_ARG, "push", "push.source is NULL",
                 (t.row[0] = (dlp_node){.name = "push", .verb = DLP_PUSH}));
         REFUSED(DLP_ERR_GRAPH, "second", "is a second zip or mix",
                 row_put(&t, 6, (dlp_node){.name = "second", .verb = DLP_ZIP}));
@@ -707,7 +707,8 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_ARG, "list1", "num_workers", t.row[3].workers.num_workers = 1);
         REFUSED(DLP_ERR_ARG, "list1", "list.order",
                 t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
-        REFUSED(DLP_ERR_GRAPH, "both", "DLP_DEAL_RUNS", t.row[0].queue.deal = DLP_DEAL_TURNS);
+        REFUSED(DLP_ERR_ARG, "read1", "dispatch differs",
+                t.row[4].workers.dispatch = DLP_DISPATCH_BATCHES);
         REFUSED(DLP_ERR_ARG, "read1", "placement differs",
                 t.row[4].workers.placement = DLP_PLACE_PROCESSES);
         REFUSED(DLP_ERR_ARG, "read1", "num_workers differs",

@@ -1,13 +1,16 @@
-/* needs: parts pack */
+/* needs: parts pack cache */
 /* Packing what a load or an expand makes, where the random tests do not look: the fewest cells that
-   get on, with and without min_documents; documents that fail; a push; and what is refused. Random
+   get on, with and without min_documents; documents that fail; a push; a cache of documents; and
+   what is refused. Random
    tables, states, ranks and deaths: inputs_random. */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/check.h"
+#include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { INPUTS = 40, MOST = 6, LONGEST = 9, TOKENS = 4000, T = 8 };
 
@@ -271,6 +274,91 @@ static void push__documents_of_each_record__packed(int32_t workers) {
 
 /* ---- what is refused ---- */
 
+/* ---- a cache of documents ---- */
+
+static uint32_t *reads_; /* of all processes */
+
+static int read_counted(void *user, dlp_item *it) {
+    (void)user;
+    __atomic_add_fetch(reads_, 1, __ATOMIC_SEQ_CST);
+    if (it->index % 17 == 3 && __atomic_fetch_add(&reads_[1], 1, __ATOMIC_SEQ_CST) < reads_[2])
+        raise(SIGKILL);
+    return put(it, it->index, 0);
+}
+
+typedef struct kept { /* what the batches have, and the state after each of them */
+    uint64_t hash;
+    uint32_t n;
+    dlp_state state[200];
+    dlp_stats stats;
+} kept;
+
+static void run_kept(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc, kept *to) {
+    dlp_error err = {.code = 0};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc;
+    to->hash = 0;
+    to->n = 0;
+    CHECK(dlp_pipe_open(&p, nodes, n, desc, &err) == DLP_OK);
+    if (p == NULL) {
+        printf("  %s %s: %s\n", err.stage, err.field, err.message);
+        return;
+    }
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK && to->n < 200) {
+        for (uint32_t f = 0; f < b->n_fields; f++)
+            for (uint64_t i = 0; i < b->fields[f].bytes; i++)
+                to->hash = dlp_hash(to->hash, ((const uint8_t *)b->fields[f].data)[i], f, 0);
+        CHECK(dlp_pipe_state(p, b, &to->state[to->n++]) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rc == DLP_END && dlp_pipe_stats(p, &to->stats) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* With the cache batches and states are as without, in each epoch, and after a resume. Documents
+   are read once. how: 0: one of each input; 1: those that an expand makes; 2: fitted. */
+static void cache__before_a_pack__the_same_rows(int how, int32_t workers, int processes) {
+    static kept with, without;
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1};
+    dlp_node nodes[7] = {list_()};
+    dlp_pipe_desc desc = {.epochs = 3, .seed = 4, .shm = &shm};
+    uint32_t n = 1, cache, reads;
+    memset(&now_, 0, sizeof now_);
+    memset(reads_, 0, 4 * sizeof *reads_);
+    nodes[0].list.shuffle = 1;
+    nodes[n] = how == 1 ? expand_() : read_();
+    nodes[n].fetch.fetch = how == 1 ? nodes[n].fetch.fetch : read_counted;
+    nodes[n].workers.num_workers = workers;
+    nodes[n++].workers.placement = processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+    if (how == 1) nodes[n++] = keep_();
+    cache = n;
+    nodes[n++] = pack_();
+    if (how == 2) nodes[n - 1].pack.rule = DLP_PACK_FIT;
+    nodes[n++] = batch_(4);
+    run_kept(nodes, n, &desc, &without);
+    reads = *reads_;
+    memset(reads_, 0, 4 * sizeof *reads_);
+    reads_[2] = processes ? 2 : 0; /* workers die in the callback */
+    memmove(&nodes[cache + 1], &nodes[cache], (n++ - cache) * sizeof *nodes);
+    nodes[cache] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 20}};
+    run_kept(nodes, n, &desc, &with);
+    CHECK(with.n == without.n && with.hash == without.hash);
+    CHECK(memcmp(with.state, without.state, with.n * sizeof *with.state) == 0);
+    CHECK(with.stats.cache_hits + with.stats.cache_misses >= 3 * INPUTS);
+    CHECK(with.stats.cache_hits >= INPUTS && (how == 1 || *reads_ < reads * 3 / 4));
+    for (uint32_t k = 5; k < without.n; k += 11) {
+        static kept rest, want;
+        desc.resume = &without.state[k];
+        run_kept(nodes, n, &desc, &rest);
+        memmove(&nodes[cache], &nodes[cache + 1], (n - 1 - cache) * sizeof *nodes);
+        run_kept(nodes, n - 1, &desc, &want);
+        memmove(&nodes[cache + 1], &nodes[cache], (n - 1 - cache) * sizeof *nodes);
+        nodes[cache] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 20}};
+        CHECK(rest.n == want.n && rest.hash == want.hash);
+    }
+}
+
 static void refused(const dlp_node *nodes, uint32_t n, const char *stage, const char *field,
                     const char *words) {
     dlp_error err = {.code = 0};
@@ -297,6 +385,12 @@ static void table__what_is_not_possible__refused(void) {
     nodes[1].expand.fields = &fixed;
     nodes[1].expand.n_fields = 1;
     refused(nodes, 4, "expand", "fields[].shape", "ragged");
+    memcpy(many, nodes, 3 * sizeof *nodes);
+    many[1] = read_();
+    many[3] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 20}};
+    many[4] = batch_(4);
+    refused(many, 5, "kept", "", "stands behind a pack; write it above");
+    many[1] = expand_();
     for (int i = 0; i < 8; i++) {
         many[2 + i] = keep_();
         many[2 + i].name = names[i];
@@ -310,6 +404,13 @@ static void table__what_is_not_possible__refused(void) {
 }
 
 int main(void) {
+    reads_ = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (reads_ == MAP_FAILED) return 1;
+    for (int how = 0; how < 3; how++) {
+        cache__before_a_pack__the_same_rows(how, DLP_NONE, 0);
+        cache__before_a_pack__the_same_rows(how, 3, 0);
+        cache__before_a_pack__the_same_rows(how, 2, 1);
+    }
     for (int fit = 0; fit < 2; fit++)
         for (uint32_t least = 0; least <= MOST; least += 3) {
             cells__fewest__get_on(fit, 0, least);
