@@ -1,7 +1,8 @@
 /* bench_peers: a loader of dlpipe.h beside the loaders that the field would name, on the same work:
    rows of 784 B in batches of 64 at prefetch 2 and 16, rows of 1 MiB in batches of 16; out of
    memory, in a shuffled order, by two workers; the same beside a thread of the trainer that takes
-   half a core. Then what an epoch's border, a resume and a state cost. Floors: two threads that do nothing but copy rows into slots, and numpy's own indexing.
+   half a core. Then what an epoch's border, a resume and a state cost. Floors: two threads that do
+   nothing but copy rows into slots, and numpy's own indexing.
 
    bench_peers [-o lines.jsonl] [-l libtorch] [-t bench_peers.py] [peer...]
    One JSON object per line on standard output and in the file; progress on standard error. QUICK=1:

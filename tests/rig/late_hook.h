@@ -3,6 +3,9 @@
 #ifndef LATE_HOOK_H
 #define LATE_HOOK_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
