@@ -38,7 +38,8 @@ enum {
     MAPS = 32,
     OUTS = 64,
     SHARES = 128,
-    ZIPS = 256
+    ZIPS = 256,
+    LOADS = 512 /* with EXPANDS: instead of an expand */
 };
 
 static const dlp_field record_fields[] = {
@@ -154,6 +155,27 @@ static int make(void *user, dlp_expand *x) {
     return 0;
 }
 
+/* The record says what its part has: a word for each item. */
+static int load_words(void *user, dlp_part *part) {
+    const uint64_t n = part->of->length[0];
+    (void)user;
+    if ((how.kind & FILTERS) == 0) may_die(part->of);
+    if (part->index != part->of->index || part->of->n_fields != 2) return DLP_ERR_CALLBACK;
+    memcpy(part->data, part->of->data[0], n * 4);
+    part->bytes = n * 4;
+    part->items = n;
+    return 0;
+}
+
+static int made_of_part(void *user, dlp_item *it) {
+    const uint64_t number = number_of(it->part->of), k = it->part->item;
+    (void)user;
+    ((uint64_t *)it->data[0])[0] = token((uint32_t)(number >> 32), (uint32_t)number, (uint32_t)k);
+    return ((const uint32_t *)it->part->data)[k] == ((uint32_t *)it->data[0])[0]
+               ? 0
+               : dlp_fail(it->call, 0, "another part");
+}
+
 static int twice(void *user, dlp_item *it) {
     (void)user;
     ((uint64_t *)it->data[it->n_fields - 1])[0] =
@@ -190,7 +212,17 @@ static uint32_t table(dlp_node *to) {
     if (how.kind & FILTERS)
         to[n++] =
             (dlp_node){.name = "good", .verb = DLP_FILTER, .filter = {.keep = keep}, .workers = w};
-    if (how.kind & EXPANDS)
+    if (how.kind & LOADS) {
+        to[n++] = (dlp_node){
+            .name = "load",
+            .verb = DLP_LOAD,
+            .load = {.load = load_words, .max_items = WORDS, .max_part_bytes = 4 * WORDS},
+            .workers = how.kind & FILTERS ? none : w};
+        to[n++] =
+            (dlp_node){.name = "item",
+                       .verb = DLP_FETCH,
+                       .fetch = {.fetch = made_of_part, .fields = &made_field, .n_fields = 1}};
+    } else if (how.kind & EXPANDS)
         to[n++] = (dlp_node){
             .name = "make",
             .verb = DLP_EXPAND,
@@ -415,7 +447,10 @@ static const int kinds[] = {FILTERS,
                             ZIPS,
                             ZIPS | FILTERS | EXPANDS,
                             ZIPS | FILTERS | MIXES,
-                            ZIPS | OUTS};
+                            ZIPS | OUTS,
+                            EXPANDS | LOADS,
+                            FILTERS | EXPANDS | LOADS | ZIPS,
+                            EXPANDS | LOADS | MIXES | OUTS};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- what is tested ---- */
@@ -495,9 +530,9 @@ static void makers__one_producer__the_order_of_its_records(void) {
 
 static void makers__worker_dies_in_its_callback__each_record_once(void) {
     static const int some[] = {
-        FILTERS,          EXPANDS,        FILTERS | CUTS,        FILTERS | MIXES | MAPS,
-        FILTERS | SHARES, ZIPS | FILTERS, ZIPS | FILTERS | MIXES};
-    for (int k = 0; k < 7; k++) {
+        FILTERS,          EXPANDS,        FILTERS | CUTS,         FILTERS | MIXES | MAPS,
+        FILTERS | SHARES, ZIPS | FILTERS, ZIPS | FILTERS | MIXES, EXPANDS | LOADS};
+    for (int k = 0; k < 8; k++) {
         reset(some[k]);
         how.workers.placement = DLP_PLACE_PROCESSES;
         how.deaths = 2;
