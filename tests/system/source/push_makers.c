@@ -909,6 +909,31 @@ static void tables__what_needs_numbers__refused(void) {
     }
 }
 
+/* Counts are told before the start, of the parts of a list. */
+static void load__of_counts__refused(void) {
+    static const uint64_t items[] = {3};
+    const dlp_field *f = &made_field;
+    dlp_node nodes[4] = {{.name = "docs", .verb = DLP_PUSH},
+                         {.name = "load",
+                          .verb = DLP_LOAD,
+                          .load = {.load = load_words, .items = items, .max_part_bytes = 8}},
+                         {.name = "item",
+                          .verb = DLP_FETCH,
+                          .fetch = {.fetch = made_of_part, .fields = f, .n_fields = 1}},
+                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_pipe *p = NULL;
+    dlp_error err = {0};
+    reset(EXPANDS);
+    how.push.fields = record_fields;
+    how.push.n_fields = 2;
+    how.push.writers = 1;
+    CHECK(dlp_push_open(&push_, &how.push, &err) == DLP_OK);
+    nodes[0].push.source = push_;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG && p == NULL);
+    CHECK(strcmp(err.stage, "load") == 0 && strstr(err.message, "no list of parts") != NULL);
+    CHECK(dlp_push_close(push_) == DLP_OK);
+}
+
 static void descs__what_comes_once__refused(void) {
     static dlp_state state;
     reset(FILTERS);
@@ -946,6 +971,7 @@ int main(void) {
     makers__next_epoch_and_seek__the_end_and_refused();
     ragged__no_maker__lengths_and_rows();
     ragged__wrong_lengths__refused();
+    load__of_counts__refused();
     tables__what_needs_numbers__refused();
     descs__what_comes_once__refused();
     return test_end("push_makers");
