@@ -66,8 +66,9 @@
              the item: a record that was pushed, or an item of another part (part->of->part). Load
              counts the items (max_items). The next row is their fetch, which sees part->of, too.
              The fields of the item end there. Such a load counts as an expand.
-   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
-             the cache run in the cell, too. Rows behind the cache run in each epoch.
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input.
+             Rows between the last maker and the cache run in the cell, too. Rows behind the cache
+             run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
              cells of inputs.

@@ -19,9 +19,9 @@ enum { MOST_REFUSED = 28 };
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
    name, do not go together. If a pair runs, take its line away, and lower the number.
    Why they stay refused:
-     buckets x ..    lists name items by numbers; what is made, loaded, cut or pushed has none before
-     split x ..      a view is a stretch of one chunk, in which nothing may write, pad or leave out
-     unordered x ..  a state has no room for the paths at the first gap and a bitmap, or there is none
+     buckets x ..    lists name items by numbers; what is made, loaded or pushed has none before
+     split x ..      a view is a stretch of one chunk, in which nothing may write or leave out
+     unordered x ..  a state has no room for the paths at the first gap and a bitmap
      shuffled, cache x push   what comes once has no order to permute, and no second time
      share x set_epoch        another program may hold the old epoch while the data change */
 static const struct {
@@ -179,9 +179,9 @@ static void add_batches(wiring *w) {
 
 /* ---- the same pair as branches ---- */
 
-/* A zip or a mix that meets items of unknown count, or pushed ones, joins branches: there is no item of the other
-   branch to fetch by the number of an input. Of a zip both branches make items alike, so rows meet
-   their labels. */
+/* A zip or a mix that meets items of unknown count, or pushed ones, joins branches: there is no
+   item of the other branch to fetch by the number of an input. Of a zip both branches make items
+   alike, so rows meet their labels. */
 static int joins_branches(void) {
     if (has(PARTS) && has(PUSH)) return 1; /* counts are of a list, so that is another branch */
     return (has(MIX) || has(ZIP)) && (has_maker() || has(FOUND) || has(PARTS) || has(PUSH));
