@@ -347,12 +347,13 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
     dlpi_line *b = m->line;
+    const dlp_part *before = m->given.part;
     dlp_part part = {.of = x->item};
     int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
                              b->by->found.all->d.max_part_bytes, &part);
     DLPI_UNUSED(user);
     if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
-    m->given.part = &part;
+    m->given.part = &part; /* until the last item has passed */
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) break;
@@ -364,7 +365,9 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
         if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
             rc = 0;
     }
-    if (rc == 0) dlpi_making_pass(m); /* before the part goes */
+    if (rc == 0) dlpi_making_pass(m);
+    m->given.part = before;
+    m->item.part = before;
     return rc;
 }
 
