@@ -2488,6 +2488,8 @@ typedef struct dlp_part {
     uint32_t worker;    /* load: worker number */
     void *worker_state; /* load: what worker_init left */
     dlp_call *call;     /* load: for dlp_fail; the error names the part already */
+    const struct dlp_item *of; /* of a load node behind a push or behind other rows: the item whose
+                            part this is, with its fields. NULL: the part is one of a list */
 } dlp_part;
 
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
@@ -4304,6 +4306,7 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
      DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
      DLP_PUSH       gives items that producers push (>>push)   first, and first of a branch
      DLP_LOAD       loads a part with many items (>>parts)     after the list
+                    loads a part that an item names            after a push, fetch, load, or makers
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
      DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
@@ -4336,8 +4339,13 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              the numbers of the item below its makers, and the input. dlp_item_random goes by the
              pass, the input's number, and these numbers of the item. shuffle_items of an expand is
              0 beside other makers.
-   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
-             the cache run in the cell, too. Rows behind the cache run in each epoch.
+   Parts     A load that does not follow the list loads a part for each item above it. part->of is
+             the item: a record that was pushed, or an item of another part (part->of->part). Load
+             counts the items (max_items). The next row is their fetch, which sees part->of, too.
+             The fields of the item end there. Such a load counts as an expand.
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input.
+             Rows between the last maker and the cache run in the cell, too. Rows behind the cache
+             run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
              cells of inputs.
@@ -4350,10 +4358,10 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
              second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
-             filters and expands, as in a table without branches. Or it is a push, and maps, filters
-             and expands behind it. All rows of a branch run in the cells of its inputs, and each
-             branch may have a load. The rows of a branch follow each other. from of the zip or mix
-             names the last row of each branch, in the order of the table:
+             filters and expands, as in a table without branches. Or it is a push, and maps, loads,
+             filters and expands behind it. All rows of a branch run in the cells of its inputs. The
+             rows of a branch follow each other. from of the zip or mix names the last row of each
+             branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -17046,6 +17054,9 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
         if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
+        else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
+                 (i > 1 || rows->verb == DLP_PUSH))
+            n = i + 1 < t->n ? i + 2 : i + 1;       /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
     pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
@@ -19686,7 +19697,11 @@ typedef struct dlpi_level {
     uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    char name[32];         /* of its node */
+    dlp_part_desc part;    /* the maker is a load of this part; load NULL: it is not */
+    uint64_t part_at;      /* place of the part in a cell */
+    dlp_item_fn fetch;     /* of the items of the part */
+    void *fetch_user;
+    char name[32]; /* of its node */
 } dlpi_level;
 
 typedef struct dlpi_expand {
@@ -22043,7 +22058,7 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
-    DLPI_UNUSED(before); /* without these */
+    DLPI_UNUSED(before);                                                        /* without these */
     if (before == DLP_WINDOW) late = "stands behind a window; write it before";
     if (before == DLP_PACK) late = "stands behind a pack; write it above";
     if (late != NULL) return dlpi_node_bad(t, node, late);
@@ -25057,6 +25072,11 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 /* Bytes of a cell: its items, one item of each level before the last, and the part. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
+    for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
+        if (l->part.load == NULL) continue;
+        l->part_at = dlpi_round_up(at, 4096);
+        at = dlpi_sum(l->part_at, l->part.max_part_bytes);
+    }
     if (x->part.load == NULL) return at;
     x->part_at = dlpi_round_up(at, 4096);
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
@@ -25241,6 +25261,35 @@ static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t it
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
                         items, d->min_items);
     return 0;
+}
+
+/* The maker that is a load: load the part of an item, and let its items be fetched. */
+static int dlpi_making_load(void *user, dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *l = m->to - 1;
+    dlpi_line *b = m->line;
+    const dlp_part *before = m->given.part;
+    dlp_part part = {.of = x->item};
+    int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
+                             b->by->found.all->d.max_part_bytes, &part);
+    DLPI_UNUSED(user);
+    if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
+    m->given.part = &part; /* until the last item has passed */
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_item *to = dlp_expand_add(x);
+        if (to == NULL) break;
+        part.item = k;
+        to->position = dlpi_line_key(to->position, k);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        if (rc != 0) m->made = m->passed; /* it is no item */
+        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
+        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
+            rc = 0;
+    }
+    if (rc == 0) dlpi_making_pass(m);
+    m->given.part = before;
+    m->item.part = before;
+    return rc;
 }
 
 /* Load a part, and make items of each of its items. */
@@ -25440,7 +25489,8 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
             else
                 dlpi_what_add(text, size, "%s", kind);
         }
-        if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+        if (l->maker.expand != NULL)
+            dlpi_what_add(text, size, l->part.load != NULL ? "load" : "expand");
         if (l->ends != 0)
             dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
                           (l->ends & (l->ends - 1)) == 0 ? "s" : "");
@@ -39875,7 +39925,7 @@ DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
-    if (t->list->verb == DLP_PUSH)
+    if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
@@ -40279,14 +40329,21 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
+/* A load's desc says nothing that another row says. */
+DLPI_COLD
+static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
+    const char *where, *given = dlpi_load_given(&node->load, &where);
+    if (given == NULL) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
+                       "%s is set in load, must be 0; set %s instead", given, where);
+}
+
 /* The desc of a load row, with what other rows and the pipe's desc say. */
 DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
-    const char *where, *given = dlpi_load_given(&node->load, &where);
+    const int rc = dlpi_load_own(t, node);
     *d = node->load;
-    if (given != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in load, must be 0; set %s instead", given, where);
+    if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -40388,8 +40445,45 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
+/* A load behind a push, or behind other rows: each item is a part. The row behind it fetches. */
+DLPI_COLD
+static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_node, load.max_items), 1, INT64_C(1) << 31, "1..2^31: load says how many"},
+        {DLPI_AT(dlp_node, load.shuffle_items), 0, 0, "0; shuffle by a window node"},
+    };
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    const dlp_part_desc *d = &node->load;
+    const char *given = d->items != NULL     ? "items"
+                        : d->count != NULL   ? "count"
+                        : d->weights != NULL ? "weights"
+                        : d->source != NULL  ? "source"
+                                             : NULL;
+    int rc;
+    if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
+        return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
+    if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
+    if (given != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
+                           "%s is set in load, and \"%s\" has no list of parts; set max_items, "
+                           "and let load count",
+                           given, node->name);
+    rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (d->load == NULL) return dlpi_missing(t->p, node->name, "load.load", "what reads a part");
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
+    dlpi_makers_id(m, d->manifest_id);
+    l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
+    l->part = *d;
+    dlpi_copy_text(l->name, sizeof l->name, node->name);
+    m->n_levels++;
+    return DLP_OK;
+}
+
 DLPI_COLD
 static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (node != m->rows || m->push != NULL) return dlpi_makers_loads(t, node, m);
     m->load = node;
     return dlpi_load_desc(t, node, &m->part);
 }
@@ -40405,6 +40499,16 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, &t->nodes[t->at],
                              "makes items, and the fetches before it are those of a mix; leave one "
                              "of the two out");
+    if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
+        if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL)
+            return dlpi_node_bad(t, node,
+                                 "fetches out of parts of items; give it a fetch callback, and no "
+                                 "source, async or in_flight");
+        m->level[m->n_levels - 2].fetch = ds.fetch;
+        m->level[m->n_levels - 2].fetch_user = ds.user;
+        m->level[m->n_levels - 1].n_made = ds.n_fields;
+        return dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
+    }
     if (m->load == node - 1 || node == m->rows) {
         m->fetch = node;
         m->f = f;
@@ -41128,7 +41232,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
-    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
     t->n_items = 0;
     if (node->queue.deal != 0)
@@ -41188,7 +41292,9 @@ DLPI_COLD
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
-        if ((dlpi_verb_of(t, &m->rows[i])->is & DLPI_NODE_MAKES) != 0) return;
+        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
+            &m->rows[i] != m->load)
+            return;
     f->pairs = m->load == NULL;
     if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
         f->least_items = m->part.min_items;

@@ -29,6 +29,7 @@
      DLP_LIST       gives the numbers of items, in an order    first, and first of a branch
      DLP_PUSH       gives items that producers push (>>push)   first, and first of a branch
      DLP_LOAD       loads a part with many items (>>parts)     after the list
+                    loads a part that an item names            after a push, fetch, load, or makers
      DLP_FETCH      writes the fields of an item               after the list, or a load
                     adds fields, by the number of the item     before the batch
      DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the list, a push, load, fetch,
@@ -61,8 +62,13 @@
              the numbers of the item below its makers, and the input. dlp_item_random goes by the
              pass, the input's number, and these numbers of the item. shuffle_items of an expand is
              0 beside other makers.
-   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input. Rows between the last maker and
-             the cache run in the cell, too. Rows behind the cache run in each epoch.
+   Parts     A load that does not follow the list loads a part for each item above it. part->of is
+             the item: a record that was pushed, or an item of another part (part->of->part). Load
+             counts the items (max_items). The next row is their fetch, which sees part->of, too.
+             The fields of the item end there. Such a load counts as an expand.
+   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input.
+             Rows between the last maker and the cache run in the cell, too. Rows behind the cache
+             run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
              cells of inputs.
@@ -75,10 +81,10 @@
              CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
              second epoch, resume, cache or second fetch. A window shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
-             filters and expands, as in a table without branches. Or it is a push, and maps, filters
-             and expands behind it. All rows of a branch run in the cells of its inputs, and each
-             branch may have a load. The rows of a branch follow each other. from of the zip or mix
-             names the last row of each branch, in the order of the table:
+             filters and expands, as in a table without branches. Or it is a push, and maps, loads,
+             filters and expands behind it. All rows of a branch run in the cells of its inputs. The
+             rows of a branch follow each other. from of the zip or mix names the last row of each
+             branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},

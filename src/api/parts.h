@@ -35,6 +35,8 @@ typedef struct dlp_part {
     uint32_t worker;    /* load: worker number */
     void *worker_state; /* load: what worker_init left */
     dlp_call *call;     /* load: for dlp_fail; the error names the part already */
+    const struct dlp_item *of; /* of a load node behind a push or behind other rows: the item whose
+                            part this is, with its fields. NULL: the part is one of a list */
 } dlp_part;
 
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to

@@ -31,7 +31,11 @@ typedef struct dlpi_level {
     uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    char name[32];         /* of its node */
+    dlp_part_desc part;    /* the maker is a load of this part; load NULL: it is not */
+    uint64_t part_at;      /* place of the part in a cell */
+    dlp_item_fn fetch;     /* of the items of the part */
+    void *fetch_user;
+    char name[32]; /* of its node */
 } dlpi_level;
 
 typedef struct dlpi_expand {

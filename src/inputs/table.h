@@ -134,7 +134,10 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
         if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
-    cached = i < t->n && rows[i].verb == DLP_CACHE;                          /* needs: cache */
+        else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
+                 (i > 1 || rows->verb == DLP_PUSH))
+            n = i + 1 < t->n ? i + 2 : i + 1;       /* with the fetch of its items */
+    cached = i < t->n && rows[i].verb == DLP_CACHE; /* needs: cache */
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
     pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;                         /* needs: parts */
     if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;

@@ -90,7 +90,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
 /* Begin a branch. */
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
-    t->load = node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
     t->n_items = 0;
     if (node->queue.deal != 0)
@@ -147,7 +147,9 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
-        if ((dlpi_verb_of(t, &m->rows[i])->is & DLPI_NODE_MAKES) != 0) return;
+        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
+            &m->rows[i] != m->load)
+            return;
     f->pairs = m->load == NULL;
     if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
         f->least_items = m->part.min_items;

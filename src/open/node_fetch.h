@@ -88,7 +88,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
-    if (t->list->verb == DLP_PUSH)
+    if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");

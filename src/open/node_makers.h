@@ -62,13 +62,19 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
+/* A load's desc says nothing that another row says. */
+static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
+    const char *where, *given = dlpi_load_given(&node->load, &where);
+    if (given == NULL) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
+                       "%s is set in load, must be 0; set %s instead", given, where);
+}
+
 /* The desc of a load row, with what other rows and the pipe's desc say. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
-    const char *where, *given = dlpi_load_given(&node->load, &where);
+    const int rc = dlpi_load_own(t, node);
     *d = node->load;
-    if (given != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in load, must be 0; set %s instead", given, where);
+    if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -163,7 +169,43 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
+/* A load behind a push, or behind other rows: each item is a part. The row behind it fetches. */
+static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_node, load.max_items), 1, INT64_C(1) << 31, "1..2^31: load says how many"},
+        {DLPI_AT(dlp_node, load.shuffle_items), 0, 0, "0; shuffle by a window node"},
+    };
+    dlpi_level *l = &m->level[m->n_levels - 1];
+    const dlp_part_desc *d = &node->load;
+    const char *given = d->items != NULL     ? "items"
+                        : d->count != NULL   ? "count"
+                        : d->weights != NULL ? "weights"
+                        : d->source != NULL  ? "source"
+                                             : NULL;
+    int rc;
+    if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
+        return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
+    if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
+    if (given != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
+                           "%s is set in load, and \"%s\" has no list of parts; set max_items, "
+                           "and let load count",
+                           given, node->name);
+    rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (d->load == NULL) return dlpi_missing(t->p, node->name, "load.load", "what reads a part");
+    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
+    dlpi_makers_id(m, d->manifest_id);
+    l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
+    l->part = *d;
+    dlpi_copy_text(l->name, sizeof l->name, node->name);
+    m->n_levels++;
+    return DLP_OK;
+}
+
 static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (node != m->rows || m->push != NULL) return dlpi_makers_loads(t, node, m);
     m->load = node;
     return dlpi_load_desc(t, node, &m->part);
 }
@@ -178,6 +220,16 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, &t->nodes[t->at],
                              "makes items, and the fetches before it are those of a mix; leave one "
                              "of the two out");
+    if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
+        if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL)
+            return dlpi_node_bad(t, node,
+                                 "fetches out of parts of items; give it a fetch callback, and no "
+                                 "source, async or in_flight");
+        m->level[m->n_levels - 2].fetch = ds.fetch;
+        m->level[m->n_levels - 2].fetch_user = ds.user;
+        m->level[m->n_levels - 1].n_made = ds.n_fields;
+        return dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
+    }
     if (m->load == node - 1 || node == m->rows) {
         m->fetch = node;
         m->f = f;

@@ -292,7 +292,7 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL; /* needs: parts */
     const int32_t before = node[-1].verb;
     const char *late = NULL;
-    DLPI_UNUSED(before); /* without these */
+    DLPI_UNUSED(before);                                                        /* without these */
     if (before == DLP_WINDOW) late = "stands behind a window; write it before"; /* needs: parts */
     if (before == DLP_PACK) late = "stands behind a pack; write it above"; /* needs: parts pack */
     if (late != NULL) return dlpi_node_bad(t, node, late);

@@ -161,6 +161,11 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 /* Bytes of a cell: its items, one item of each level before the last, and the part. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
+    for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
+        if (l->part.load == NULL) continue;
+        l->part_at = dlpi_round_up(at, 4096);
+        at = dlpi_sum(l->part_at, l->part.max_part_bytes);
+    }
     if (x->part.load == NULL) return at;
     x->part_at = dlpi_round_up(at, 4096);
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
@@ -345,6 +350,35 @@ static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t it
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
                         items, d->min_items);
     return 0;
+}
+
+/* The maker that is a load: load the part of an item, and let its items be fetched. */
+static int dlpi_making_load(void *user, dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *l = m->to - 1;
+    dlpi_line *b = m->line;
+    const dlp_part *before = m->given.part;
+    dlp_part part = {.of = x->item};
+    int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
+                             b->by->found.all->d.max_part_bytes, &part);
+    DLPI_UNUSED(user);
+    if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
+    m->given.part = &part; /* until the last item has passed */
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_item *to = dlp_expand_add(x);
+        if (to == NULL) break;
+        part.item = k;
+        to->position = dlpi_line_key(to->position, k);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        if (rc != 0) m->made = m->passed; /* it is no item */
+        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
+        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
+            rc = 0;
+    }
+    if (rc == 0) dlpi_making_pass(m);
+    m->given.part = before;
+    m->item.part = before;
+    return rc;
 }
 
 /* Load a part, and make items of each of its items. */
@@ -544,7 +578,8 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
             else
                 dlpi_what_add(text, size, "%s", kind);
         }
-        if (l->maker.expand != NULL) dlpi_what_add(text, size, "expand");
+        if (l->maker.expand != NULL)
+            dlpi_what_add(text, size, l->part.load != NULL ? "load" : "expand");
         if (l->ends != 0)
             dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
                           (l->ends & (l->ends - 1)) == 0 ? "s" : "");

@@ -75,6 +75,8 @@ static inline void write_all(outcome *o) {
             else
                 (has(PACK) ? write_document : write_row)(o, epoch, i, i);
         }
+        for (uint64_t i = 0; has(PARTS) && has(PUSH) && i < ITEMS; i++) /* of the other branch */
+            write_row(o, epoch, i, i);
         for (uint64_t j = 0; has(MIX) && j < MIXED; j++)
             if (has(PACK))
                 write_document(o, epoch, ITEMS + j, MIXED_FIRST + j);

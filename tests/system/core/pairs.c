@@ -14,24 +14,30 @@
 #include "../../rig/neighbours_rows.h"
 
 /* Pairs that are refused. This number may only fall. */
-enum { MOST_REFUSED = 31 };
+enum { MOST_REFUSED = 28 };
 
 /* Each refused pair, and the node that the words name; "": two fields of one desc, which the words
-   name, do not go together. If a pair runs, take its line away, and lower the number. */
+   name, do not go together. If a pair runs, take its line away, and lower the number.
+   Why they stay refused:
+     buckets x ..    lists name items by numbers; what is made, loaded or pushed has none before
+     split x ..      a view is a stretch of one chunk, in which nothing may write or leave out
+     unordered x ..  a state has no room for the paths at the first gap and a bitmap
+     shuffled, cache x push   what comes once has no order to permute, and no second time
+     share x set_epoch        another program may hold the old epoch while the data change */
 static const struct {
     int a, b;
     const char *node;
 } refused_[] = {
-    {PARTS, FOUND, "found"},       {PARTS, BUCKETS, "list"},    {PARTS, PUSH, "parts"},
-    {FOUND, BUCKETS, "list"},      {FOUND, SPLIT, "found"},     {FOUND, UNORDERED, "found"},
-    {FOUND, PUSH, "found"},        {FILTER, BUCKETS, "list"},   {FILTER, SPLIT, "filter"},
-    {FILTER, UNORDERED, "filter"}, {EXPAND, BUCKETS, "list"},   {EXPAND, SPLIT, "expand"},
-    {EXPAND, UNORDERED, "expand"}, {PACK, BUCKETS, "list"},     {PACK, SPLIT, "pack"},
-    {PACK, UNORDERED, "pack"},     {SHUFFLED, PUSH, "push"},    {BUCKETS, SPLIT, "list"},      {BUCKETS, PUSH, "push"},     {MIX, SPLIT, "more"},
-    {ZIP, SPLIT, "zip"},           {SCRATCH, SPLIT, "scratch"}, {CACHE, PUSH, "cache"},
-    {COLLATE, SPLIT, "batch"},     {SPLIT, UNORDERED, "split"}, {SPLIT, SHARE, "split"},
-    {SPLIT, RAGGED, "split"},      {SPLIT, PUSH, "split"},      {UNORDERED, SHARE, ""},
-    {UNORDERED, PUSH, "push"},     {SHARE, SET_EPOCH, ""},
+    {PARTS, BUCKETS, "list"},      {FOUND, BUCKETS, "list"},  {FOUND, SPLIT, "found"},
+    {FOUND, UNORDERED, "found"},   {FILTER, BUCKETS, "list"}, {FILTER, SPLIT, "filter"},
+    {FILTER, UNORDERED, "filter"}, {EXPAND, BUCKETS, "list"}, {EXPAND, SPLIT, "expand"},
+    {EXPAND, UNORDERED, "expand"}, {PACK, BUCKETS, "list"},   {PACK, SPLIT, "pack"},
+    {PACK, UNORDERED, "pack"},     {SHUFFLED, PUSH, "push"},  {BUCKETS, SPLIT, "list"},
+    {BUCKETS, PUSH, "push"},       {MIX, SPLIT, "more"},      {ZIP, SPLIT, "zip"},
+    {SCRATCH, SPLIT, "scratch"},   {CACHE, PUSH, "cache"},    {COLLATE, SPLIT, "batch"},
+    {SPLIT, UNORDERED, "split"},   {SPLIT, SHARE, "split"},   {SPLIT, RAGGED, "split"},
+    {SPLIT, PUSH, "split"},        {UNORDERED, SHARE, ""},    {UNORDERED, PUSH, "push"},
+    {SHARE, SET_EPOCH, ""},
 };
 
 static int processes_; /* worker processes can be started here */
@@ -87,9 +93,11 @@ static void add_fetch(wiring *w, const char *name, const dlp_dataset *ds, uint32
                                    .n_fields = n_fields() + (uint32_t)has(SCRATCH),
                                    .of = of,
                                    .in_flight = has(IN_FLIGHT) ? 3 : 0};
+    if (has(PUSH)) node->fetch.fetch = fetch_item; /* ds is the push's */
     node->workers = has_maker() ? w->expand.workers : w->fetch.workers;
     node->workers.dispatch = 0; /* the list says it */
-    if (has(PARTS) + has(FOUND) > 0 && (has_maker() || (has(FOUND) && has(CACHE))))
+    if (has(PARTS) + has(FOUND) > 0 &&
+        (has_maker() || (has(FOUND) && (has(PARTS) || has(CACHE) || has(PUSH)))))
         node->workers = (dlp_workers_desc){.num_workers = 0}; /* those of the load */
     if (has(SCRATCH)) node->queue.capacity = w->scratch.n_cells;
 }
@@ -171,10 +179,11 @@ static void add_batches(wiring *w) {
 
 /* ---- the same pair as branches ---- */
 
-/* A zip or a mix that meets items of unknown count, or pushed ones, joins branches: there is no item of the other
-   branch to fetch by the number of an input. Of a zip both branches make items alike, so rows meet
-   their labels. */
+/* A zip or a mix that meets items of unknown count, or pushed ones, joins branches: there is no
+   item of the other branch to fetch by the number of an input. Of a zip both branches make items
+   alike, so rows meet their labels. */
 static int joins_branches(void) {
+    if (has(PARTS) && has(PUSH)) return 1; /* counts are of a list, so that is another branch */
     return (has(MIX) || has(ZIP)) && (has_maker() || has(FOUND) || has(PARTS) || has(PUSH));
 }
 
@@ -197,7 +206,7 @@ static int other_document(void *user, dlp_item *it) {
 static const char *add_other_branch(wiring *w) {
     static dlp_field label;
     dlp_node *node;
-    if (has(ZIP) && has(PARTS)) add_load("other_parts", &w->parts);
+    if (has(PARTS) && (has(ZIP) || has(PUSH))) add_load("other_parts", &w->parts);
     if (has(ZIP) && has(FOUND)) add_load("other_found", &w->found);
     label = has(PACK) ? w->fields[0] : w->label;
     label.name = "y";
@@ -207,6 +216,11 @@ static const char *add_other_branch(wiring *w) {
                                    .fields = has(MIX) ? w->fields : &label,
                                    .n_fields = has(MIX) ? n_fields() : 1};
     if (has(PACK)) node->fetch.fetch = other_document;
+    if (has(PARTS) && has(PUSH)) {
+        node->fetch =
+            (dlp_node_fetch){.fetch = fetch_item, .fields = w->fields, .n_fields = n_fields()};
+        return "more";
+    }
     if (has(ZIP) && has(FILTER)) {
         add_node("other_filter", DLP_FILTER)->filter.keep = keep_some;
         return "other_filter";
@@ -240,9 +254,9 @@ static void join(wiring *w) {
     if (!has(PACK)) add_makers(w);
     from[0] = nodes_[n_nodes_ - 1].name;
     node = add_node("others", DLP_LIST);
-    node->list.n_items = has(MIX) ? MIXED : has(PUSH) ? ITEMS : nodes_[0].list.n_items;
+    node->list.n_items = has(MIX) ? MIXED : has(PARTS) ? w->parts.n_parts : ITEMS;
     from[1] = add_other_branch(w);
-    node = add_node("both", has(MIX) ? DLP_MIX : DLP_ZIP);
+    node = add_node("both", has(ZIP) ? DLP_ZIP : DLP_MIX);
     node->from = from;
     if (has(MIX)) node->mix.weights = weights;
     if (has(PACK)) add_makers(w);
@@ -259,8 +273,10 @@ static void table_of(wiring *w) {
     if (has(PUSH)) add_push(w);
     if (has(PARTS)) add_load("parts", &w->parts);
     if (has(FOUND)) add_load("found", &w->found);
+    if (has(FOUND) && has(PARTS)) nodes_[n_nodes_ - 1].workers.num_workers = 0;
     if (has(FOUND) && has(WINDOW)) add_node("mixed", DLP_WINDOW)->window.items = w->found.window;
-    if (!has(PUSH)) add_fetch(w, "fetch", &w->dataset, (uint32_t)has(MIX));
+    if (!has(PUSH) || has(FOUND) || has(PARTS))
+        add_fetch(w, "fetch", &w->dataset, (uint32_t)has(MIX));
     if (has(MIX) && !has(PUSH)) add_fetch(w, "more", &w->mixed, 2);
     add_makers(w);
     for (int i = 0; i < ROW_STAGES; i++)
@@ -340,7 +356,7 @@ static int is_refusal_wrong(const outcome *o, int a, int b) {
 /* True if the direct program knows what the pair gives. Two sources of items in each other do not
    go by the number of the input alone, and filters behind parts are asked for the part's number. */
 static int is_known(void) {
-    if (has(PARTS) && joins_branches()) return 0; /* index is the part's */
+    if (has(PARTS) && joins_branches()) return has(PUSH); /* index is the part's */
     if (has(PARTS) && (has(FILTER) || has(EXPAND))) return 0;
     return !has(FOUND) || !(has(PARTS) || has(EXPAND));
 }
@@ -360,7 +376,7 @@ static int one(int a, int b) {
     now_.order = 0;
     now_.kinds = UINT64_C(1) << a | UINT64_C(1) << b;
     least = has(SHARE) || has(IN_FLIGHT); /* they have no inline form */
-    any_order = (now_.kinds & shuffling) != 0;
+    any_order = (now_.kinds & shuffling) != 0 || (has(PARTS) && has(PUSH));
     if (has(SHARE) && !processes_) return listed(a, b) != NULL;
     alarm(100);
     for (int workers = least; workers <= 2 && !bad && !refused; workers += 2 - least) {

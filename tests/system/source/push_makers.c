@@ -38,7 +38,8 @@ enum {
     MAPS = 32,
     OUTS = 64,
     SHARES = 128,
-    ZIPS = 256
+    ZIPS = 256,
+    LOADS = 512 /* with EXPANDS: instead of an expand */
 };
 
 static const dlp_field record_fields[] = {
@@ -154,6 +155,27 @@ static int make(void *user, dlp_expand *x) {
     return 0;
 }
 
+/* The record says what its part has: a word for each item. */
+static int load_words(void *user, dlp_part *part) {
+    const uint64_t n = part->of->length[0];
+    (void)user;
+    if ((how.kind & FILTERS) == 0) may_die(part->of);
+    if (part->index != part->of->index || part->of->n_fields != 2) return DLP_ERR_CALLBACK;
+    memcpy(part->data, part->of->data[0], n * 4);
+    part->bytes = n * 4;
+    part->items = n;
+    return 0;
+}
+
+static int made_of_part(void *user, dlp_item *it) {
+    const uint64_t number = number_of(it->part->of), k = it->part->item;
+    (void)user;
+    ((uint64_t *)it->data[0])[0] = token((uint32_t)(number >> 32), (uint32_t)number, (uint32_t)k);
+    return ((const uint32_t *)it->part->data)[k] == ((uint32_t *)it->data[0])[0]
+               ? 0
+               : dlp_fail(it->call, 0, "another part");
+}
+
 static int twice(void *user, dlp_item *it) {
     (void)user;
     ((uint64_t *)it->data[it->n_fields - 1])[0] =
@@ -190,7 +212,17 @@ static uint32_t table(dlp_node *to) {
     if (how.kind & FILTERS)
         to[n++] =
             (dlp_node){.name = "good", .verb = DLP_FILTER, .filter = {.keep = keep}, .workers = w};
-    if (how.kind & EXPANDS)
+    if (how.kind & LOADS) {
+        to[n++] = (dlp_node){
+            .name = "load",
+            .verb = DLP_LOAD,
+            .load = {.load = load_words, .max_items = WORDS, .max_part_bytes = 4 * WORDS},
+            .workers = how.kind & FILTERS ? none : w};
+        to[n++] =
+            (dlp_node){.name = "item",
+                       .verb = DLP_FETCH,
+                       .fetch = {.fetch = made_of_part, .fields = &made_field, .n_fields = 1}};
+    } else if (how.kind & EXPANDS)
         to[n++] = (dlp_node){
             .name = "make",
             .verb = DLP_EXPAND,
@@ -415,7 +447,10 @@ static const int kinds[] = {FILTERS,
                             ZIPS,
                             ZIPS | FILTERS | EXPANDS,
                             ZIPS | FILTERS | MIXES,
-                            ZIPS | OUTS};
+                            ZIPS | OUTS,
+                            EXPANDS | LOADS,
+                            FILTERS | EXPANDS | LOADS | ZIPS,
+                            EXPANDS | LOADS | MIXES | OUTS};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- what is tested ---- */
@@ -495,9 +530,9 @@ static void makers__one_producer__the_order_of_its_records(void) {
 
 static void makers__worker_dies_in_its_callback__each_record_once(void) {
     static const int some[] = {
-        FILTERS,          EXPANDS,        FILTERS | CUTS,        FILTERS | MIXES | MAPS,
-        FILTERS | SHARES, ZIPS | FILTERS, ZIPS | FILTERS | MIXES};
-    for (int k = 0; k < 7; k++) {
+        FILTERS,          EXPANDS,        FILTERS | CUTS,         FILTERS | MIXES | MAPS,
+        FILTERS | SHARES, ZIPS | FILTERS, ZIPS | FILTERS | MIXES, EXPANDS | LOADS};
+    for (int k = 0; k < 8; k++) {
         reset(some[k]);
         how.workers.placement = DLP_PLACE_PROCESSES;
         how.deaths = 2;
@@ -874,6 +909,31 @@ static void tables__what_needs_numbers__refused(void) {
     }
 }
 
+/* Counts are told before the start, of the parts of a list. */
+static void load__of_counts__refused(void) {
+    static const uint64_t items[] = {3};
+    const dlp_field *f = &made_field;
+    dlp_node nodes[4] = {{.name = "docs", .verb = DLP_PUSH},
+                         {.name = "load",
+                          .verb = DLP_LOAD,
+                          .load = {.load = load_words, .items = items, .max_part_bytes = 8}},
+                         {.name = "item",
+                          .verb = DLP_FETCH,
+                          .fetch = {.fetch = made_of_part, .fields = f, .n_fields = 1}},
+                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_pipe *p = NULL;
+    dlp_error err = {0};
+    reset(EXPANDS);
+    how.push.fields = record_fields;
+    how.push.n_fields = 2;
+    how.push.writers = 1;
+    CHECK(dlp_push_open(&push_, &how.push, &err) == DLP_OK);
+    nodes[0].push.source = push_;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG && p == NULL);
+    CHECK(strcmp(err.stage, "load") == 0 && strstr(err.message, "no list of parts") != NULL);
+    CHECK(dlp_push_close(push_) == DLP_OK);
+}
+
 static void descs__what_comes_once__refused(void) {
     static dlp_state state;
     reset(FILTERS);
@@ -911,6 +971,7 @@ int main(void) {
     makers__next_epoch_and_seek__the_end_and_refused();
     ragged__no_maker__lengths_and_rows();
     ragged__wrong_lengths__refused();
+    load__of_counts__refused();
     tables__what_needs_numbers__refused();
     descs__what_comes_once__refused();
     return test_end("push_makers");

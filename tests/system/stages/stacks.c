@@ -2,8 +2,8 @@
 /* Tables whose makers stand behind each other in one cell: load, fetch, maps, filters, later
    fetches, and up to three expands, drawn at random. A batch is what one expand gives that runs the
    same as a plain program: whatever the workers, threads or processes, whoever dies; resumed after
-   any batch. A verb that fails is named with its input. A cache behind the makers keeps what they
-   make of an input.
+   any batch. A load in a load, too. A verb that fails is named with its input. A cache behind the
+   makers keeps what they make of an input.
      stacks [N [SEED]]     N tables, drawn from that seed on */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
@@ -711,6 +711,94 @@ static void stacks__map_behind_the_cache__runs_in_each_epoch(void) {
     CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
 }
 
+/* ---- a load behind a load: each item of a part says which part to load ---- */
+
+static int load_outer(void *user, dlp_part *part) {
+    (void)user;
+    if (part->of != NULL) return DLP_ERR_CALLBACK;
+    for (uint64_t k = 0; k < part->items; k++) ((uint64_t *)part->data)[k] = part->index * 10 + k;
+    part->bytes = part->items * 8;
+    return 0;
+}
+
+static int load_inner(void *user, dlp_part *part) {
+    const dlp_part *of = part->of->part;
+    const uint64_t word = ((const uint64_t *)of->data)[of->item];
+    (void)user;
+    part->items = word % 4;
+    for (uint64_t k = 0; k < part->items; k++) ((uint64_t *)part->data)[k] = word * 10 + k;
+    part->bytes = part->items * 8;
+    if (__atomic_add_fetch(&all->calls, 1, __ATOMIC_RELAXED) % 40 != 7 || getpid() == caller)
+        return 0;
+    memset(part->data, 0xee, part->bytes);
+    return kill(getpid(), SIGKILL);
+}
+
+static int fetch_inner(void *user, dlp_item *it) {
+    (void)user;
+    memcpy(it->data[0], (const uint64_t *)it->part->data + it->part->item, 8);
+    return *(uint64_t *)it->data[0] % 7 == 3 ? DLP_SKIP : 0;
+}
+
+static int keep_inner(void *user, const dlp_item *it) {
+    (void)user;
+    return *(const uint64_t *)it->data[0] % 5 != 1;
+}
+
+static uint32_t looped_inner(uint64_t *to) {
+    uint32_t n = 0;
+    for (uint64_t part = 0; part < ITEMS; part++)
+        for (uint64_t k = 0; k < part % (PART + 1); k++)
+            for (uint64_t j = 0; j < (part * 10 + k) % 4; j++) {
+                const uint64_t x = (part * 10 + k) * 10 + j;
+                if (x % 7 != 3 && x % 5 != 1) to[n++] = x;
+            }
+    return n;
+}
+
+static void stacks__load_in_a_load__a_plain_loop(void) {
+    static uint64_t counts[ITEMS], words[ITEMS * PART * 4];
+    static dlp_state state[BATCHES];
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    const uint32_t rows = looped_inner(words);
+    const dlp_shm_desc shm = {.max_kills = 100, .allow_fork_with_threads = 1};
+    dlp_node nodes[] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                        {.name = "outer",
+                         .verb = DLP_LOAD,
+                         .load = {.load = load_outer, .items = counts, .max_part_bytes = 8 * PART}},
+                        {.name = "inner",
+                         .verb = DLP_LOAD,
+                         .load = {.load = load_inner, .max_items = 3, .max_part_bytes = 8 * 3}},
+                        {.name = "read",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = fetch_inner, .fields = &x, .n_fields = 1}},
+                        {.name = "some", .verb = DLP_FILTER, .filter = {.keep = keep_inner}},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+    for (uint64_t i = 0; i < ITEMS; i++) counts[i] = i % (PART + 1);
+    for (uint32_t from = 0, turn = 0; from * 8 < rows; from += turn++ < 4 ? 0 : 9) {
+        dlp_pipe_desc desc = {.shm = &shm};
+        uint32_t n = from * 8, at = from;
+        dlp_error err = {.code = 0};
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        int rc = DLP_OK;
+        nodes[1].workers.num_workers = turn % 4 == 0 ? DLP_NONE : (int32_t)(turn % 4);
+        nodes[1].workers.placement = turn % 4 > 1 ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+        if (from > 0) desc.resume = &state[from - 1];
+        if (!well(dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK))
+            printf("  %s %s: %s\n", err.stage, err.field, err.message);
+        while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++, n++)
+                CHECK(n < rows && ((const uint64_t *)b->fields[0].data)[r] == words[n]);
+            CHECK(dlp_pipe_state(p, b, &state[at++]) == DLP_OK);
+            dlp_pipe_release(p, b);
+        }
+        if (rc != DLP_END) printf("  %d %s\n", rc, dlp_pipe_error(p)->message);
+        CHECK(rc == DLP_END && n == rows);
+        CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void stacks__too_much__refused_in_words(void) {
@@ -898,6 +986,7 @@ int main(int argc, char **argv) {
     stacks__cached__the_second_epoch_reads_nothing();
     stacks__cached__random_and_above_the_budget_are_not_kept();
     stacks__map_behind_the_cache__runs_in_each_epoch();
+    stacks__load_in_a_load__a_plain_loop();
     stacks__too_much__refused_in_words();
     stacks__more_than_the_limit__the_plan_says_how_much();
     printf("  %u of %u tables have batches, %u workers died\n", with_batches, (unsigned)n,
