@@ -12831,8 +12831,8 @@ static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
-/* Make it that of this row, which has that index. A callback may have changed any of it: to copy the
-   whole costs less than to look what has changed. Returns its position. */
+/* Make it that of this row, which has that index. A callback may have changed any of it: a copy of
+   the whole costs less than to look what has changed. Returns its position. */
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
