@@ -93,8 +93,8 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
-/* The item's fields that end before the batch, its zeros, unless the row has them already, and the
-   index that its own dataset knows it by. */
+/* Set the item's fields that end before the batch, its zeros, and the index that its own dataset
+   knows it by. zeroed: the row has its zeros already. */
 static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
     if (dlpi_row_held(w)) w->p->holder->at(w, row);
     if (!zeroed) dlpi_rows_zero(w, row, 1);
@@ -134,8 +134,8 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
-/* Make it that of this row, which has that index, whatever a callback has made of it: one copy of
-   the whole costs less than to look what of it has changed. Returns its position. */
+/* Make it that of this row, which has that index. A callback may have changed any of it: a copy of
+   the whole costs less than to look what has changed. Returns its position. */
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
@@ -387,9 +387,9 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bo
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes. A
-   memset between two copies keeps the second copy's reads from starting early. Returns false, having
-   done nothing, where rows are cleared one by one. */
+/* Clear all rows of a plain unit before the first of them is fetched, if they are few bytes. A
+   memset between two copies keeps the second copy's reads from starting early. Returns false, and
+   does nothing, if rows are cleared one by one. */
 __attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlpi_unit *t) {
     const uint64_t rows = t->end - t->row;
     if (w->st->scope.first != 0 || rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES) return false;

@@ -477,7 +477,7 @@ enum {
     DIRTY_LAST = DIRTY - 6 /* fails without words, behind one that has some */
 };
 
-/* Write a byte of eight. Some inputs write all bytes, and fail the first time, or are left out; some
+/* Write a byte of eight. Some inputs write all bytes, and fail the first time or are left out. Some
    have words, and are kept all the same. */
 static int fetch_dirty(void *user, dlp_item *it) {
     uint8_t *bytes = it->data[0];

@@ -653,6 +653,59 @@ static void scratch__what_does_not_fit__named(void) {
     CHECK(refused(&d, 2).code == DLP_ERR_GRAPH);
 }
 
+/* ---- rows of a run ---- */
+
+/* user: the length that item 50 sets for its second field; 0: none is, and the first is ragged. */
+static int read_short(void *user, dlp_item *it) {
+    const uint64_t wrong = *(const uint64_t *)user;
+    if (wrong == 0) it->length[0] = it->index % 3; /* 0, too, in a cell that has had more */
+    if (it->index == 50) it->length[1] = wrong;
+    return 0;
+}
+
+static int mark_odd(void *user, dlp_item *it) { /* it sees words, size, mark */
+    uint64_t *mark = it->data[2];
+    CHECK(it->length[0] == (*(const uint64_t *)user == 0 ? it->index % 3 : 0) && *mark == 0);
+    if (it->index % 2) *mark = 1 + it->index;
+    return 0;
+}
+
+/* Each row has its own lengths, though one is 0. The map's field begins as zeros in each slot. A
+   length of a field of a fixed size is an error that names the field. */
+static void rows__lengths_and_zeros__of_each_row(uint64_t wrong) {
+    const bool fixed = wrong > 0;
+    const dlp_field mark = {"mark", DLP_U64, 0, {0}, 0, 0};
+    const dlp_field fields[2] = {{"words", DLP_U64, 1, {3}, !fixed, 0},
+                                 {"size", DLP_U64, 0, {0}, 0, 0}};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 960}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_short, .user = &wrong, .fields = fields, .n_fields = 2}},
+        {.name = "mark",
+         .verb = DLP_MAP,
+         .map = {.item = mark_odd,
+                 .user = &wrong,
+                 .fields = &mark,
+                 .n_fields = 1,
+                 .ends = "words size"}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 32}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    int rc;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_OK);
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++)
+            CHECK(((const uint64_t *)b->fields[0].data)[r] ==
+                  (b->index[r] % 2 ? 1 + b->index[r] : 0));
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rc == (fixed ? DLP_ERR_LENGTH : DLP_END));
+    if (fixed) CHECK(strcmp(dlp_pipe_error(p)->field, "size") == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- processes ---- */
 
 static one placed(int k) {
@@ -764,6 +817,8 @@ int main(int argc, char **argv) {
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (argc < 2) {
         scratch__what_does_not_fit__named();
+        rows__lengths_and_zeros__of_each_row(0);
+        rows__lengths_and_zeros__of_each_row(2);
         scratch__fetch_only_copies__refused();
         scratch__any_workers_and_cells__same_order_and_bytes();
         scratch__many_in_flight__same();
