@@ -6018,8 +6018,8 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
 
-/* Claim a unit that a look has found free, by the only reader of the link. Nobody else may write the
-   word before this claim is over. */
+/* Claim a unit that a look has found free, by the only reader of the link. Nobody else may write
+   the word before this claim is over. */
 DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
@@ -6204,8 +6204,8 @@ DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint6
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 /* Complete the one row of batch b, by its claimant, which alone writes the bits until the batch is
-   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is not
-   what it was before the bit, and the swap fails. Returns false then. */
+   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is
+   not what it was before the bit, and the swap fails. Returns false then. */
 DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
     uint64_t seen = DLPI_LOAD_RLX(ready);     /* Y1: before the bit, which releases */
     DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
@@ -8971,8 +8971,8 @@ typedef struct dlpi_source_ops {
     bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     uint64_t (*alike)(const dlp_pipe *p);      /* so many batches from the present one on are full,
-                                                  wanted, and not the last of their epoch: nothing is
-                                                  asked, filled or stepped of them. 0: ask */
+                                                  wanted, and not the last of their epoch: nothing
+                                                  is asked, filled or stepped of them. 0: ask */
     int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
     void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
@@ -9961,8 +9961,8 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
-/* True if the pipe has one consumer, and a source by number whose items are at hand. Then a delivery
-   takes a slot for each credit, and a release brings no credit. */
+/* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
+   delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
     return !p->lends && !dlpi_is_shared(p) && p->sink == &dlpi_slot_sink &&
            p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
@@ -14729,8 +14729,8 @@ static int dlpi_state_take(dlp_pipe *p) {
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
    may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
 
-/* True if dlpi_schedule would do no more than look ahead. The consumer asks at each step of a batch,
-   and in most of them there is no credit. */
+/* True if dlpi_schedule would do no more than look ahead. The consumer asks at each step of a
+   batch, and in most of them there is no credit. */
 static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
     const dlpi_scheduler *f = &p->schedule;
     uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1: our own */

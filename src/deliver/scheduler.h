@@ -7,8 +7,8 @@
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
    may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
 
-/* True if dlpi_schedule would do no more than look ahead. The consumer asks at each step of a batch,
-   and in most of them there is no credit. */
+/* True if dlpi_schedule would do no more than look ahead. The consumer asks at each step of a
+   batch, and in most of them there is no credit. */
 static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
     const dlpi_scheduler *f = &p->schedule;
     uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1: our own */

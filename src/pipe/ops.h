@@ -49,8 +49,8 @@ typedef struct dlpi_source_ops {
     bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     uint64_t (*alike)(const dlp_pipe *p);      /* so many batches from the present one on are full,
-                                                  wanted, and not the last of their epoch: nothing is
-                                                  asked, filled or stepped of them. 0: ask */
+                                                  wanted, and not the last of their epoch: nothing
+                                                  is asked, filled or stepped of them. 0: ask */
     int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
     void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch

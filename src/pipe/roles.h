@@ -164,8 +164,8 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
-/* True if the pipe has one consumer, and a source by number whose items are at hand. Then a delivery
-   takes a slot for each credit, and a release brings no credit. */
+/* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
+   delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
     return !p->lends && !dlpi_is_shared(p) && p->sink == &dlpi_slot_sink &&
            p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;

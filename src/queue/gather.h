@@ -120,8 +120,8 @@ DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint6
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 /* Complete the one row of batch b, by its claimant, which alone writes the bits until the batch is
-   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is not
-   what it was before the bit, and the swap fails. Returns false then. */
+   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is
+   not what it was before the bit, and the swap fails. Returns false then. */
 DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
     uint64_t seen = DLPI_LOAD_RLX(ready);     /* Y1: before the bit, which releases */
     DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
