@@ -4694,6 +4694,10 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
      that one swap completes rows and refuses those of an older batch; a count-down could not be
      done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
      and long ones in runs would leave the other workers idle.
+   * The claimant of a batch of one row alone writes its done word, so it stores the bit. It still
+     swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
+     have gone on before the claimant comes to ready. A store there was tried, and model_slots found
+     this. The only worker of a stage claims by a store: nobody else writes a free unit's word.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
    * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
@@ -6063,8 +6067,8 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
 
-/* The same by the only reader of the link, after a look that found the unit free: nobody else may
-   write the word before this claim is over. */
+/* Claim a unit that a look has found free, by the only reader of the link. Nobody else may write
+   the word before this claim is over. */
 DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
@@ -6151,8 +6155,8 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
    dlpi_gather_take_back D1     and      who sends rows back            D1
    dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
    dlpi_gather_single    D1     release  the claimant of a batch of one D1 of recovery
-                                         row; Y1 around it, as look
-                                         and close
+                                         row; before it a relaxed
+                                         look at Y1, behind it close
    dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
    dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
                                          back to
@@ -6248,11 +6252,11 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
-/* The one row of batch b is complete, by the one that has claimed it, which alone writes the word of
-   its bits until the batch is out. Let the batch out, unless recovery, which found the bit, has done
-   so: then the record may have gone on, and ready is no longer what it was before the bit. */
+/* Complete the one row of batch b, by its claimant, which alone writes the bits until the batch is
+   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is
+   not what it was before the bit, and the swap fails. Returns false then. */
 DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
-    uint64_t seen = DLPI_LOAD_ACQ(ready);     /* Y1 <- Y1 */
+    uint64_t seen = DLPI_LOAD_RLX(ready);     /* Y1: before the bit, which releases */
     DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
     return dlpi_gather_close(ready, seen, b); /* Y1 -> Y1 */
 }
@@ -9025,6 +9029,9 @@ typedef struct dlpi_source_ops {
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
     bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
+    uint64_t (*alike)(const dlp_pipe *p);      /* so many batches from the present one on are full,
+                                                  wanted, and not the last of their epoch: nothing
+                                                  is asked, filled or stepped of them. 0: ask */
     int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
     void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
@@ -9049,7 +9056,6 @@ typedef struct dlpi_source_ops {
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:
                                                             the position says all */
-    bool by_number;   /* true: of a full batch there is nothing to ask, to fill or to step */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -9137,9 +9143,8 @@ typedef struct dlpi_stay_ops {
                                                                  for batch b, or DLPI_NO_SLOT */
 } dlpi_stay_ops;
 
-typedef struct dlpi_sink_ops { /* by the consumer */
-    const char *words;         /* of the plan, for its buffers */
-    bool in_slots; /* true: results stay in their slots, where `data` has nothing to point at */
+typedef struct dlpi_sink_ops {              /* by the consumer */
+    const char *words;                      /* of the plan, for its buffers */
     uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
@@ -9383,7 +9388,6 @@ typedef struct dlpi_worker {
     uint64_t rescan_seen;
     uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
-    uint32_t next_slot;    /* where the batch after the one found last lies, if they go in turn */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
     void *source;          /* what the source keeps for it, or NULL */
@@ -9420,6 +9424,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
+    uint32_t next_slot;  /* where the batch after the one found last lies, if they go in turn */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     dlpi_worker_rare *rare;
@@ -9469,7 +9474,7 @@ _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
-    uint64_t alike; /* so many batches from here on: see dlpi_schedule_alike */
+    uint64_t alike; /* so many batches from here on: as source->alike says */
     uint32_t slot_turn;
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
@@ -9477,8 +9482,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
-    bool skips; /* some bit is set */
-    uint64_t skip_base;
+    uint64_t skip_base; /* UINT64_MAX: no bit is set */
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
     uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
@@ -9605,7 +9609,9 @@ struct dlp_pipe {
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
     const dlpi_lender_ops *lender;
-    bool lends; /* false: whole batches go out and come back without a call of the table */
+    bool bare;    /* true: delivery and release ask no role for anything */
+    bool lends;   /* false: whole batches go out and come back without a call of the table */
+    bool barrier; /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
@@ -9614,7 +9620,6 @@ struct dlp_pipe {
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
     const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
-    bool barrier;                     /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
     int n_item_work;                  /* first those of rows, in order; after them, up to */
     int n_work;                       /* those of batches; after them, up to */
@@ -9970,7 +9975,6 @@ static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sink_ops dlpi_slot_sink = {
-    .in_slots = true,
     .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
@@ -10017,6 +10021,13 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
     if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
     if (ops->sharing != NULL) p->sharing = ops->sharing;
+}
+
+/* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
+   delivery takes a slot for each credit, and a release brings no credit. */
+static bool dlpi_roles_bare(const dlp_pipe *p) {
+    return !p->lends && !dlpi_is_shared(p) && p->sink == &dlpi_slot_sink &&
+           p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
 }
 
 /* Ranks that share the rows of a batch: one where a lender's batches are shared. */
@@ -11759,7 +11770,7 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->in_epoch = 0;
     f->position = 0;
     f->alike = 0;
-    f->skips = false;
+    f->skip_base = UINT64_MAX;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
@@ -11897,7 +11908,7 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
 /* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
 static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (!f->skips || f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
+    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -11932,16 +11943,8 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* How many batches from the present one on are full, are wanted and do not end their epoch, if all
-   that is to be known of them follows from their numbers. The batch before is of their epoch. */
-static uint64_t dlpi_schedule_alike(const dlp_pipe *p) {
-    const dlpi_scheduler *f = &p->schedule;
-    if (!p->source->by_number || p->open_end != 0 || f->skips) return 0;
-    return p->batches_per_epoch - f->in_epoch - 1;
-}
-
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static inline int dlpi_schedule_one(dlp_pipe *p) {
+static int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint64_t rows = p->global_batch;
@@ -11967,7 +11970,7 @@ static inline int dlpi_schedule_one(dlp_pipe *p) {
         rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
-        if (rows != 0) return f->alike = dlpi_schedule_alike(p), 1;
+        if (rows != 0) return f->alike = p->source->alike(p), 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_schedule_epoch(f, f->epoch + 1);
@@ -11978,10 +11981,9 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
-    f->skip_base = to->batch;
     memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
-    f->skips = skipped > 0;
+    if (skipped > 0) f->skip_base = to->batch;
     f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
@@ -12179,7 +12181,7 @@ static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
 
 /* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
 static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
-    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, s);
     dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
     dlpi_prefetch_write(dlpi_slot_index(p, s));
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -12233,7 +12235,7 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 
 /* The short look of a worker whose batches have one row each (dlpi_worker_singles): the oldest one
    that nobody has claimed. It passes a batch if somebody has claimed it, also in this very moment.
-   Whoever gives a claim up counts R1 after that, and then the look without hints goes back. Returns
+   If a claim is given up, R1 is counted after that, and the look without hints goes back. Returns
    false if dlpi_find_oldest has to look. */
 static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -12388,7 +12390,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         dlpi_last_done(p, t, words, mask);
 }
 
-/* The same of a unit that is a whole batch of one row, in the only item stage. */
+/* Set the done bit of a whole batch of one row, in the only item stage, and let the batch out. */
 static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
     dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
     if (dlpi_gather_single(dlpi_done(words), &words->ready, t->b)) /* D1, Y1 */
@@ -13291,8 +13293,7 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
 }
 
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
-   asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
-   is complete with it: no other worker can have done the row, or can close the batch. */
+   asks are known here. No other worker can have done the row, and the batch is complete with it. */
 static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
@@ -13500,9 +13501,9 @@ static bool dlpi_rows_step(dlpi_worker *w) {
     return true;
 }
 
-/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
-   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
-   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+/* True if each unit of this worker is a whole batch of one row, of which nothing is asked but the
+   call, and to be cleared. The next stage, if any, is one of batches. Untouched units then take the
+   short path, dlpi_unit_single. */
 static bool dlpi_worker_singles(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
@@ -13514,8 +13515,8 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
    cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
-           !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
+    return w->singles && w->st->n_workers == 1 && w->st->asleep_most > 0 && dlpi_cells_own(p) &&
+           p->item_area == DLPI_REC_CELLS && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
@@ -14666,7 +14667,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = p->source->by_number ? NULL : dlpi_state_own(p, s, 1);
+        const dlpi_source_state *own = p->bare ? NULL : dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
@@ -14805,19 +14806,22 @@ static int dlpi_state_take(dlp_pipe *p) {
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
    may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
 
-/* True if dlpi_schedule would return without a change. The consumer asks at each step of a batch,
-   and in most of them there is no credit. */
+/* True if dlpi_schedule would do no more than look ahead. The consumer asks at each step of a
+   batch, and in most of them there is no credit. */
 static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
     const dlpi_scheduler *f = &p->schedule;
     uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1: our own */
-    return (f->ended || (out + burst > p->prefetch && p->source->ahead == dlpi_role_idle)) &&
+    return !f->ended && out + burst > p->prefetch &&
            dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
 }
 
 /* Schedule what may be, if the consumer does that. */
 static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (dlpi_consumer_schedules(p) && !dlpi_schedule_rests(p, burst) && !dlpi_stopped(p))
+    if (!dlpi_consumer_schedules(p) || dlpi_stopped(p)) return;
+    if (!dlpi_schedule_rests(p, burst))
         dlpi_schedule(p, burst);
+    else if (!p->bare)
+        p->source->ahead(p);
 }
 
 /* One more batch is delivered. */
@@ -15002,7 +15006,7 @@ DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     } else {
         DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     }
-    for (; p->d.unordered && p->taken[p->base & (p->ring - 1)]; p->base++)
+    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
@@ -15054,13 +15058,12 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
         const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
         __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
-        for (uint32_t f = 0; dlpi_cells_own(p) && f < p->batches.n; f++)
+        for (uint32_t f = 0; f < p->batches.n; f++)
             __builtin_prefetch(cell + p->batches.at[f].offset);
     }
     bytes = dlpi_batch_view(p, s, batch, fields);
     batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; !p->sink->in_slots && f < p->batches.n; f++)
-        p->sink->data(p, s, f, 0, &fields[f]);
+    for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
@@ -19654,10 +19657,10 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
     .step = dlpi_role_well, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
-    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
-    .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
+    .alike = dlpi_role_none, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
+    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
+    .no_state_at = true, .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -24052,6 +24055,13 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     return index;
 }
 
+/* Count all batches but the last of an epoch with an end, if a resumed state has no gaps. */
+static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
+    const dlpi_scheduler *f = &p->schedule;
+    if (p->open_end || f->skip_base != UINT64_MAX) return 0;
+    return p->batches_per_epoch - f->in_epoch - 1;
+}
+
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .slot_bytes = dlpi_role_none,
@@ -24059,7 +24069,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
-    .by_number = true,
+    .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
@@ -24254,6 +24264,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .sizes = dlpi_lists_sizes,
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
+    .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
     .indices = dlpi_source_filled,
@@ -24775,6 +24786,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
     .rows = dlpi_schedule_rows,
+    .alike = dlpi_role_none,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
@@ -28374,6 +28386,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     }
     p->schedule.reach = p->reach;
+    p->bare = dlpi_roles_bare(p);
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);
@@ -28497,8 +28510,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
-    /* There are slots for all credits beside those that are lent, and delivery has used them. */
-    if (p->lends || !p->source->by_number) dlpi_schedule_inline(p, p->pace.burst);
+    if (!p->bare) dlpi_schedule_inline(p, p->pace.burst);
 }
 
 /* ---------------------------------------------------------------------------------------------

@@ -79,6 +79,5 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
-    /* There are slots for all credits beside those that are lent, and delivery has used them. */
-    if (p->lends || !p->source->by_number) dlpi_schedule_inline(p, p->pace.burst);
+    if (!p->bare) dlpi_schedule_inline(p, p->pace.burst);
 }

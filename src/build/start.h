@@ -163,6 +163,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     }
     p->schedule.reach = p->reach;
+    p->bare = dlpi_roles_bare(p);
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);

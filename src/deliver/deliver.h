@@ -44,7 +44,7 @@ DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     } else {
         DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     }
-    for (; p->d.unordered && p->taken[p->base & (p->ring - 1)]; p->base++)
+    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
@@ -96,13 +96,12 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
         const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
         __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
-        for (uint32_t f = 0; dlpi_cells_own(p) && f < p->batches.n; f++)
+        for (uint32_t f = 0; f < p->batches.n; f++)
             __builtin_prefetch(cell + p->batches.at[f].offset);
     }
     bytes = dlpi_batch_view(p, s, batch, fields);
     batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; !p->sink->in_slots && f < p->batches.n; f++)
-        p->sink->data(p, s, f, 0, &fields[f]);
+    for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
     dlpi_state_note(p, b, s, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);

@@ -7,19 +7,22 @@
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
    may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
 
-/* True if dlpi_schedule would return without a change. The consumer asks at each step of a batch,
-   and in most of them there is no credit. */
+/* True if dlpi_schedule would do no more than look ahead. The consumer asks at each step of a
+   batch, and in most of them there is no credit. */
 static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
     const dlpi_scheduler *f = &p->schedule;
     uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1: our own */
-    return (f->ended || (out + burst > p->prefetch && p->source->ahead == dlpi_role_idle)) &&
+    return !f->ended && out + burst > p->prefetch &&
            dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
 }
 
 /* Schedule what may be, if the consumer does that. */
 static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (dlpi_consumer_schedules(p) && !dlpi_schedule_rests(p, burst) && !dlpi_stopped(p))
+    if (!dlpi_consumer_schedules(p) || dlpi_stopped(p)) return;
+    if (!dlpi_schedule_rests(p, burst))
         dlpi_schedule(p, burst);
+    else if (!p->bare)
+        p->source->ahead(p);
 }
 
 /* One more batch is delivered. */

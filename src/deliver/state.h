@@ -69,7 +69,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = p->source->by_number ? NULL : dlpi_state_own(p, s, 1);
+        const dlpi_source_state *own = p->bare ? NULL : dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;

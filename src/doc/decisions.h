@@ -24,6 +24,10 @@
      that one swap completes rows and refuses those of an older batch; a count-down could not be
      done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
      and long ones in runs would leave the other workers idle.
+   * The claimant of a batch of one row alone writes its done word, so it stores the bit. It still
+     swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
+     have gone on before the claimant comes to ready. A store there was tried, and model_slots found
+     this. The only worker of a stage claims by a store: nobody else writes a free unit's word.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
    * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,

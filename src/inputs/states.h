@@ -139,10 +139,10 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
     .step = dlpi_role_well, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
-    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
-    .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
+    .alike = dlpi_role_none, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
+    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
+    .no_state_at = true, .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \

@@ -48,6 +48,9 @@ typedef struct dlpi_source_ops {
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
     bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
+    uint64_t (*alike)(const dlp_pipe *p);      /* so many batches from the present one on are full,
+                                                  wanted, and not the last of their epoch: nothing
+                                                  is asked, filled or stepped of them. 0: ask */
     int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
     void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
@@ -72,7 +75,6 @@ typedef struct dlpi_source_ops {
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:
                                                             the position says all */
-    bool by_number;   /* true: of a full batch there is nothing to ask, to fill or to step */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -160,9 +162,8 @@ typedef struct dlpi_stay_ops {
                                                                  for batch b, or DLPI_NO_SLOT */
 } dlpi_stay_ops;
 
-typedef struct dlpi_sink_ops { /* by the consumer */
-    const char *words;         /* of the plan, for its buffers */
-    bool in_slots; /* true: results stay in their slots, where `data` has nothing to point at */
+typedef struct dlpi_sink_ops {              /* by the consumer */
+    const char *words;                      /* of the plan, for its buffers */
     uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */

@@ -108,7 +108,6 @@ typedef struct dlpi_worker {
     uint64_t rescan_seen;
     uint32_t input_at;     /* the cell after the one that it took last, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
-    uint32_t next_slot;    /* where the batch after the one found last lies, if they go in turn */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
     void *source;          /* what the source keeps for it, or NULL */
@@ -145,6 +144,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
+    uint32_t next_slot;  /* where the batch after the one found last lies, if they go in turn */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     dlpi_worker_rare *rare;
@@ -194,7 +194,7 @@ _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
-    uint64_t alike; /* so many batches from here on: see dlpi_schedule_alike */
+    uint64_t alike; /* so many batches from here on: as source->alike says */
     uint32_t slot_turn;
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
@@ -202,8 +202,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
-    bool skips; /* some bit is set */
-    uint64_t skip_base;
+    uint64_t skip_base; /* UINT64_MAX: no bit is set */
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
     uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
@@ -330,7 +329,9 @@ struct dlp_pipe {
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
     const dlpi_lender_ops *lender;
-    bool lends; /* false: whole batches go out and come back without a call of the table */
+    bool bare;    /* true: delivery and release ask no role for anything */
+    bool lends;   /* false: whole batches go out and come back without a call of the table */
+    bool barrier; /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
@@ -339,7 +340,6 @@ struct dlp_pipe {
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
     const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
-    bool barrier;                     /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
     int n_item_work;                  /* first those of rows, in order; after them, up to */
     int n_work;                       /* those of batches; after them, up to */

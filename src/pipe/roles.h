@@ -116,7 +116,6 @@ static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sink_ops dlpi_slot_sink = {
-    .in_slots = true,
     .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
@@ -163,6 +162,13 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
     if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
     if (ops->sharing != NULL) p->sharing = ops->sharing;
+}
+
+/* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
+   delivery takes a slot for each credit, and a release brings no credit. */
+static bool dlpi_roles_bare(const dlp_pipe *p) {
+    return !p->lends && !dlpi_is_shared(p) && p->sink == &dlpi_slot_sink &&
+           p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
 }
 
 /* Ranks that share the rows of a batch: one where a lender's batches are shared. */

@@ -106,8 +106,8 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
 
-/* The same by the only reader of the link, after a look that found the unit free: nobody else may
-   write the word before this claim is over. */
+/* Claim a unit that a look has found free, by the only reader of the link. Nobody else may write
+   the word before this claim is over. */
 DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }

@@ -22,8 +22,8 @@
    dlpi_gather_take_back D1     and      who sends rows back            D1
    dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
    dlpi_gather_single    D1     release  the claimant of a batch of one D1 of recovery
-                                         row; Y1 around it, as look
-                                         and close
+                                         row; before it a relaxed
+                                         look at Y1, behind it close
    dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
    dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
                                          back to
@@ -119,11 +119,11 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
-/* The one row of batch b is complete, by the one that has claimed it, which alone writes the word of
-   its bits until the batch is out. Let the batch out, unless recovery, which found the bit, has done
-   so: then the record may have gone on, and ready is no longer what it was before the bit. */
+/* Complete the one row of batch b, by its claimant, which alone writes the bits until the batch is
+   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is
+   not what it was before the bit, and the swap fails. Returns false then. */
 DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
-    uint64_t seen = DLPI_LOAD_ACQ(ready);     /* Y1 <- Y1 */
+    uint64_t seen = DLPI_LOAD_RLX(ready);     /* Y1: before the bit, which releases */
     DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
     return dlpi_gather_close(ready, seen, b); /* Y1 -> Y1 */
 }

@@ -151,9 +151,9 @@ static bool dlpi_rows_step(dlpi_worker *w) {
     return true;
 }
 
-/* True if nothing is asked of this worker's rows but the call, perhaps after they are cleared, and
-   each of its units is a whole batch of one row, which goes from here to the consumer or to a stage
-   of batches. Then its untouched units take the short path, dlpi_unit_single. */
+/* True if each unit of this worker is a whole batch of one row, of which nothing is asked but the
+   call, and to be cleared. The next stage, if any, is one of batches. Untouched units then take the
+   short path, dlpi_unit_single. */
 static bool dlpi_worker_singles(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
@@ -165,8 +165,8 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
    cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
-           !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
+    return w->singles && w->st->n_workers == 1 && w->st->asleep_most > 0 && dlpi_cells_own(p) &&
+           p->item_area == DLPI_REC_CELLS && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }

@@ -420,8 +420,7 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
 }
 
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
-   asks are known here. The row is this worker's alone until the batch leaves the stage, so the batch
-   is complete with it: no other worker can have done the row, or can close the batch. */
+   asks are known here. No other worker can have done the row, and the batch is complete with it. */
 static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;

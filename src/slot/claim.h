@@ -126,7 +126,7 @@ static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
 
 /* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
 static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
-    const uint8_t *cell = dlpi_area_at(p, p->item_area, s);
+    const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, s);
     dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
     dlpi_prefetch_write(dlpi_slot_index(p, s));
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -180,7 +180,7 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 
 /* The short look of a worker whose batches have one row each (dlpi_worker_singles): the oldest one
    that nobody has claimed. It passes a batch if somebody has claimed it, also in this very moment.
-   Whoever gives a claim up counts R1 after that, and then the look without hints goes back. Returns
+   If a claim is given up, R1 is counted after that, and the look without hints goes back. Returns
    false if dlpi_find_oldest has to look. */
 static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -335,7 +335,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
         dlpi_last_done(p, t, words, mask);
 }
 
-/* The same of a unit that is a whole batch of one row, in the only item stage. */
+/* Set the done bit of a whole batch of one row, in the only item stage, and let the batch out. */
 static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t) {
     dlpi_stage_words *words = dlpi_stage_words_at(w->p, t->slot, w->st);
     if (dlpi_gather_single(dlpi_done(words), &words->ready, t->b)) /* D1, Y1 */

@@ -76,7 +76,7 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->in_epoch = 0;
     f->position = 0;
     f->alike = 0;
-    f->skips = false;
+    f->skip_base = UINT64_MAX;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
@@ -214,7 +214,7 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
 /* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
 static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (!f->skips || f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
+    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -249,16 +249,8 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* How many batches from the present one on are full, are wanted and do not end their epoch, if all
-   that is to be known of them follows from their numbers. The batch before is of their epoch. */
-static uint64_t dlpi_schedule_alike(const dlp_pipe *p) {
-    const dlpi_scheduler *f = &p->schedule;
-    if (!p->source->by_number || p->open_end != 0 || f->skips) return 0;
-    return p->batches_per_epoch - f->in_epoch - 1;
-}
-
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static inline int dlpi_schedule_one(dlp_pipe *p) {
+static int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint64_t rows = p->global_batch;
@@ -284,7 +276,7 @@ static inline int dlpi_schedule_one(dlp_pipe *p) {
         rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
-        if (rows != 0) return f->alike = dlpi_schedule_alike(p), 1;
+        if (rows != 0) return f->alike = p->source->alike(p), 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
     dlpi_schedule_epoch(f, f->epoch + 1);
@@ -295,10 +287,9 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
-    f->skip_base = to->batch;
     memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
-    f->skips = skipped > 0;
+    if (skipped > 0) f->skip_base = to->batch;
     f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }

@@ -170,6 +170,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .sizes = dlpi_lists_sizes,
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
+    .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
     .indices = dlpi_source_filled,

@@ -507,6 +507,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
     .rows = dlpi_schedule_rows,
+    .alike = dlpi_role_none,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,

@@ -109,6 +109,13 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     return index;
 }
 
+/* Count all batches but the last of an epoch with an end, if a resumed state has no gaps. */
+static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
+    const dlpi_scheduler *f = &p->schedule;
+    if (p->open_end || f->skip_base != UINT64_MAX) return 0;
+    return p->batches_per_epoch - f->in_epoch - 1;
+}
+
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .slot_bytes = dlpi_role_none,
@@ -116,7 +123,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
-    .by_number = true,
+    .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,

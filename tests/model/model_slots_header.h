@@ -54,6 +54,8 @@
       "of a claimed batch: only a death of its owner tells (crash_steps)") \
     X(dlpi_batch_failed, STORE_REL, done, LATE, "of a claimed batch: as above") \
     X(dlpi_claim_advance, STORE_RLX, next, LATE, "a hint") \
+    X(dlpi_claim_alone, STORE_REL, own 0, RELAXED, \
+      "the bit of the row, behind it, releases it; recovery reads it after a death") \
     X(dlpi_claim_free, STORE_SEQ, own 0, NOT_SEQ, "releases: claimers acquire it (O1)") \
     X(dlpi_claim_freed, ADD_SEQ, frees, RELAXED, "only has to be a number of its own") \
     X(dlpi_claim_head, LOAD_ACQ, header, RELAXED, "ordered by T1 already") \
