@@ -17883,16 +17883,17 @@ static inline void dlpi_input_is_made(dlpi_input *cell, uint32_t *counts, uint32
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     uint32_t *items = dlpi_input_counts(w->p, cell);
+    const uint32_t first = cell->made;
     int rc = w->p->source->many != NULL ? w->p->source->many(w, c) : 0;
     for (uint32_t i = cell->made, n = cell->run; i < n; i++, rc = 0) {
         uint32_t what;
+        if (rc == 0 && i > first && dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         dlpi_input_next_is(w, cell, i);
         what = dlpi_input_tries(w, c, cell, rc);
         if (what != DLPI_INPUT_LOADED) return what;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
         dlpi_input_is_made(cell, items, i, cell->items);
-        if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
     }
     return DLPI_INPUT_LOADED;
 }

@@ -548,6 +548,53 @@ static void run__places_and_words__each_input_has_its_own(bool expands, bool at_
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static dlp_pipe *stopped_; /* by a callback */
+static uint64_t stops_at;
+
+static int fetch_stops(void *user, dlp_item *it) {
+    (void)user;
+    if (seen->over) seen->wrong++;
+    memset(it->data[0], 0, 8);
+    if (it->index != stops_at) return 0;
+    seen->over = 1;
+    dlp_pipe_stop(stopped_);
+    return 0;
+}
+
+static int keep_each(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+
+/* Inputs of a run after one that stops the pipe are not begun. */
+static void stop__inside_a_run__no_input_more(void) {
+    const dlp_node nodes[] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = 4000}},
+                              {.name = "fetch",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = fetch_stops, .fields = in_fields, .n_fields = 1},
+                               .workers = {.num_workers = 1}},
+                              {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_each}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 100}}};
+    seen->wrong = 0;
+    for (stops_at = 3000; stops_at < 3010; stops_at++) {
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        int rc;
+        seen->over = 0;
+        rc = dlp_pipe_open(&p, nodes, 4, NULL, &err);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) return;
+        stopped_ = p;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(rc == DLP_STOPPED && seen->over == 1);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    CHECK(seen->wrong == 0);
+    seen->over = 0;
+}
+
 /* Inputs and items are counted once, though workers die at theirs. */
 static void stats__workers_killed__exact(void) {
     for (int filter = 0; filter < 2; filter++) {
@@ -780,6 +827,7 @@ int main(int argc, char **argv) {
     loader__filter__batches_are_full();
     loader__filter__small_batches_are_copied_by_next();
     for (int i = 0; i < 4; i++) run__places_and_words__each_input_has_its_own(i & 1, i / 2);
+    stop__inside_a_run__no_input_more();
     stats__workers_killed__exact();
     fail__by_input__named();
     fail__each_input_of_a_run_once__all_come(FAILS);
