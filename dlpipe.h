@@ -7667,8 +7667,8 @@ static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
 }
 
 /* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
-static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dlpi_weighed *heap,
-                              uint32_t *owner) {
+DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs,
+                                        dlpi_weighed *heap, uint32_t *owner) {
     dlp_permutation places;
     dlp_permutation_init(&places, q->n_inputs, dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, UINT64_MAX),
                          0);
@@ -13053,8 +13053,7 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
 
 /* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those
    that are done, which are to cost little. */
-__attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
-                                                    uint32_t row, int rc) {
+DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
     int what;
     dlpi_item_row(w, row);
     what = dlpi_row_failed(w, t, row, rc);
@@ -25831,7 +25830,7 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-static int dlpi_joined_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
@@ -25890,7 +25889,7 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
 }
 
 /* Cells of rows lie side by side; behind them those of each branch. */
-static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
     const uint64_t stride =

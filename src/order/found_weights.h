@@ -38,8 +38,8 @@ static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
 }
 
 /* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
-static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dlpi_weighed *heap,
-                              uint32_t *owner) {
+DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs,
+                                        dlpi_weighed *heap, uint32_t *owner) {
     dlp_permutation places;
     dlp_permutation_init(&places, q->n_inputs, dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, UINT64_MAX),
                          0);

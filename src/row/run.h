@@ -180,8 +180,7 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
 
 /* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those
    that are done, which are to cost little. */
-__attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
-                                                    uint32_t row, int rc) {
+DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
     int what;
     dlpi_item_row(w, row);
     what = dlpi_row_failed(w, t, row, rc);

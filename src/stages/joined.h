@@ -53,7 +53,7 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-static int dlpi_joined_sizes(dlp_pipe *p) {
+DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
@@ -112,7 +112,7 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
 }
 
 /* Cells of rows lie side by side; behind them those of each branch. */
-static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
     const uint64_t stride =
