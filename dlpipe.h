@@ -10176,7 +10176,9 @@ static void dlpi_wake_all(dlp_pipe *p) {
 /* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
    turn, wake the one that may take it. The consumer does the work of an inline stage. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
+    dlpi_waiters *waiters;
+    if (DLPI_UNLIKELY(st == NULL)) return; /* nobody is there */
+    waiters = &p->waiters[st->work];
     if (st->asleep_most == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
@@ -26279,7 +26281,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, &k->x, cell);
-    dlpi_expand_item fields;
+    dlpi_expand_item fields = {0};
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
