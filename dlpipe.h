@@ -5329,11 +5329,11 @@ typedef struct dlpi_wait_rule {
     uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
     bool only_yields;         /* one that waits awake never spins */
     int threads;              /* of a pipe: its workers, and the consumer */
-    uint64_t strangers_until; /* W4 when others no longer are thought to want the cores */
+    uint64_t strangers_until; /* W4 nobody yields before this time */
 } dlpi_wait_rule;
 
-#define DLPI_STRANGER_NS UINT64_C(300000)     /* a yield of that length */
-#define DLPI_STRANGERS_NS UINT64_C(100000000) /* is not repeated for so long */
+#define DLPI_STRANGER_NS UINT64_C(300000)     /* a longer yield gave the core to a stranger */
+#define DLPI_STRANGERS_NS UINT64_C(100000000) /* how long nobody yields after that */
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
    spin about as long as a wake-up takes. Else make way soon, but a few times before paying for
@@ -5388,8 +5388,8 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, dlpi_wait_r
         else
             dlpi_pause();
         if (look(who)) return true;
-        if (makes_way ? !yields || dlpi_now_ns() >= end : i % 16 == 0 && dlpi_now_ns() >= end)
-            break;
+        if (makes_way && !yields) break;
+        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0 && yields; i--) {
         yields = dlpi_wait_yield(rule);
@@ -10176,9 +10176,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
 /* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
    turn, wake the one that may take it. The consumer does the work of an inline stage. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters;
-    if (DLPI_UNLIKELY(st == NULL)) return; /* nobody is there */
-    waiters = &p->waiters[st->work];
+    dlpi_waiters *waiters = &p->waiters[st->work];
     if (st->asleep_most == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
@@ -12306,10 +12304,9 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
-    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
-    if (next != NULL && dlpi_freed(p, next, &whole))
-        dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
+    if (k + 1 < p->n_work && dlpi_freed(p, p->work[k + 1], &whole))
+        dlpi_claim_rescan(&p->waiters[k + 1].rescan); /* R1 -> R1 */
     dlpi_wake_next(p, k, t->b);
 }
 
@@ -20033,6 +20030,7 @@ DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
     for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
 }
 
+/* The same, compiled once, for callers that do it once an input. */
 static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
                               bool zero) {
     dlpi_expand_new(it, to, l, by, zero);
@@ -26281,7 +26279,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, &k->x, cell);
-    dlpi_expand_item fields = {0};
+    dlpi_expand_item fields = {0}; /* without lengths, whatever fetch does */
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;

@@ -100,11 +100,11 @@ typedef struct dlpi_wait_rule {
     uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
     bool only_yields;         /* one that waits awake never spins */
     int threads;              /* of a pipe: its workers, and the consumer */
-    uint64_t strangers_until; /* W4 when others no longer are thought to want the cores */
+    uint64_t strangers_until; /* W4 nobody yields before this time */
 } dlpi_wait_rule;
 
-#define DLPI_STRANGER_NS UINT64_C(300000)     /* a yield of that length */
-#define DLPI_STRANGERS_NS UINT64_C(100000000) /* is not repeated for so long */
+#define DLPI_STRANGER_NS UINT64_C(300000)     /* a longer yield gave the core to a stranger */
+#define DLPI_STRANGERS_NS UINT64_C(100000000) /* how long nobody yields after that */
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
    spin about as long as a wake-up takes. Else make way soon, but a few times before paying for
@@ -159,8 +159,8 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, dlpi_wait_r
         else
             dlpi_pause();
         if (look(who)) return true;
-        if (makes_way ? !yields || dlpi_now_ns() >= end : i % 16 == 0 && dlpi_now_ns() >= end)
-            break;
+        if (makes_way && !yields) break;
+        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0 && yields; i--) {
         yields = dlpi_wait_yield(rule);

@@ -362,6 +362,7 @@ DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
     for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
 }
 
+/* The same, compiled once, for callers that do it once an input. */
 static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
                               bool zero) {
     dlpi_expand_new(it, to, l, by, zero);

@@ -249,10 +249,9 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
-    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
-    if (next != NULL && dlpi_freed(p, next, &whole))
-        dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
+    if (k + 1 < p->n_work && dlpi_freed(p, p->work[k + 1], &whole))
+        dlpi_claim_rescan(&p->waiters[k + 1].rescan); /* R1 -> R1 */
     dlpi_wake_next(p, k, t->b);
 }
 

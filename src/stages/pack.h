@@ -317,7 +317,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, &k->x, cell);
-    dlpi_expand_item fields = {0};
+    dlpi_expand_item fields = {0}; /* without lengths, whatever fetch does */
     uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;

@@ -138,9 +138,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
 /* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
    turn, wake the one that may take it. The consumer does the work of an inline stage. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters;
-    if (DLPI_UNLIKELY(st == NULL)) return; /* nobody is there */
-    waiters = &p->waiters[st->work];
+    dlpi_waiters *waiters = &p->waiters[st->work];
     if (st->asleep_most == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
