@@ -33,6 +33,10 @@
    * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
      which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
      than waiting may (0.1 % of a core).
+   * A waiter without a core of its own yields 50 times before it sleeps, also if other programs
+     want the core. It was tried not to yield for 5 to 100 ms after a yield of 0.3 ms. At a load of
+     11 to 20 that gave 1.3 to 1.9 times the items. Beside one thread that takes half a core it gave
+     0.63 to 0.88 times the items, and that is what trainers have.
    * Workers, the scheduler's thread, the consumer and subscribers sleep by one loop. Lanes look
      awake by the same function, but sleep by a loop of their own. One word of a lane is mask and
      futex, and the sleeper pays a heavy barrier, so that a push costs no ordered look at the word.

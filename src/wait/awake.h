@@ -9,8 +9,7 @@
      dlpi_wait_awake    look again and again, a moment apart (of lanes, too)
      dlpi_wait_asleep   announce; look once more; sleep; look, until the wait is over
 
-   A moment is a spin or a yield. No yield follows one that a thread of strangers made long
-   (dlpi_wait_yield). Why no wake-up is lost stands in >>impl-sleepers.
+   A moment is a spin or a yield. Why no wake-up is lost stands in >>impl-sleepers.
 
    A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
    runs. If a batch takes less, one sleep causes the next: the thread that was woken finds that the

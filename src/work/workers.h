@@ -121,7 +121,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
 /* Nothing to do: look a few times more, then sleep. Where some are kept awake, they look for
    longer, and one of those above that number sleeps at once. */
 static void dlpi_worker_wait(dlpi_worker *w) {
-    dlp_pipe *p = w->p;
+    const dlp_pipe *p = w->p;
     dlpi_idle_worker k = {.w = w};
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = &w->waiters->cpu;
     bool awake, same_core = false;

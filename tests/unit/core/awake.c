@@ -222,7 +222,7 @@ static void wait__may_not_sleep__says_nothing(void) {
     CHECK(w.rests == 5 && w.lasts == 0 && w.lefts == 0 && w.looks == 5);
 }
 
-static uint64_t awake_ns(dlpi_wait_rule *rule, bool longer, bool same_core, uint64_t ns,
+static uint64_t awake_ns(const dlpi_wait_rule *rule, bool longer, bool same_core, uint64_t ns,
                          waiter *w) {
     const uint64_t from = test_now_ns(), until = ns == 0 ? UINT64_MAX : dlpi_now_ns() + ns;
     const bool over = dlpi_wait_awake(look, w, rule, longer, same_core, until);
@@ -231,59 +231,19 @@ static uint64_t awake_ns(dlpi_wait_rule *rule, bool longer, bool same_core, uint
 }
 
 static void wait__awake__as_long_as_the_rule_says(void) {
-    dlpi_wait_rule rule = {.spin_ns = 3000000, .yields = 7, .awake_ns = 9000000};
-    dlpi_wait_rule never = {.yields = 1000000000};
+    const dlpi_wait_rule rule = {.spin_ns = 3000000, .yields = 7, .awake_ns = 9000000};
+    const dlpi_wait_rule never = {.yields = 1000000000};
     waiter w[6];
     for (int i = 0; i < 6; i++) w[i] = (waiter){.come = INT_MAX};
     w[1].come = 5;
     CHECK(awake_ns(&rule, false, false, 0, &w[0]) >= 3000000 && w[0].looks > 7);
     awake_ns(&rule, false, false, 0, &w[1]);
     CHECK(w[1].looks == 5);
-    rule.strangers_until = 0;
-    awake_ns(&rule, false, true, 0, &w[2]); /* it yields, and does not spin */
-    CHECK(w[2].looks == 7 || (w[2].looks < 7 && rule.strangers_until != 0));
-    rule.strangers_until = 0;
-    CHECK(awake_ns(&rule, true, true, 0, &w[3]) >= 9000000 || rule.strangers_until != 0);
-    CHECK(w[3].looks > 0);
+    awake_ns(&rule, false, true, 0, &w[2]);
+    CHECK(w[2].looks == 7); /* it yields, and does not spin */
+    CHECK(awake_ns(&rule, true, true, 0, &w[3]) >= 9000000 && w[3].looks > 0);
     CHECK(awake_ns(&rule, true, false, 1000000, &w[4]) >= 1000000);
     CHECK(awake_ns(&never, false, false, 2000000, &w[5]) < UINT64_C(10000000000));
-}
-
-static int strange; /* 1: the stranger wants the core */
-
-static void *stranger(void *unused) {
-    while (__atomic_load_n(&strange, __ATOMIC_RELAXED)) {}
-    return unused;
-}
-
-/* On one core with a thread that always wants it. */
-static bool a_stranger_is_noticed(void) {
-    dlpi_wait_rule rule = {.yields = 1000, .awake_ns = 1000000000};
-    waiter w[4];
-    uint64_t until;
-    for (int i = 0; i < 4; i++) w[i] = (waiter){.come = INT_MAX};
-    awake_ns(&rule, false, false, 0, &w[0]);
-    until = rule.strangers_until;
-    awake_ns(&rule, false, false, 0, &w[1]);
-    awake_ns(&rule, true, true, 0, &w[2]);
-    rule.strangers_until = 0;
-    awake_ns(&rule, true, true, 0, &w[3]);
-    return w[0].looks < 500 && until > 0 && w[1].looks == 0 && w[2].looks == 0 && w[3].looks < 500;
-}
-
-static void wait__yield_to_a_stranger__not_made_again(void) {
-    cpu_set_t all, one;
-    pthread_t thread;
-    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
-    CPU_ZERO(&one);
-    CPU_SET((size_t)sched_getcpu(), &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0); /* the thread's, too */
-    __atomic_store_n(&strange, 1, __ATOMIC_RELAXED);
-    CHECK(pthread_create(&thread, NULL, stranger, NULL) == 0);
-    CHECK_ONE_OF_5(a_stranger_is_noticed());
-    __atomic_store_n(&strange, 0, __ATOMIC_RELAXED);
-    pthread_join(thread, NULL);
-    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
 int main(void) {
@@ -298,6 +258,5 @@ int main(void) {
     wait__nobody_wakes__sleeps_as_long_as_it_may();
     wait__may_not_sleep__says_nothing();
     wait__awake__as_long_as_the_rule_says();
-    wait__yield_to_a_stranger__not_made_again();
     return test_end("awake");
 }
