@@ -111,13 +111,14 @@ static void wake_rig(rig *r) {
 }
 
 /* Worker 1 is woken for a batch that worker 0, about to sleep, takes. The batch after it is
-   worker 1's. */
+   worker 1's. Worker 1 may have claimed the first one itself, in the last look before a sleep. Then
+   it stands at its gate with that batch, and the moment is missed. */
 static int next_one_wakes_another(void) {
     rig r;
     dlp_pipe *p = NULL;
     dlp_batch *b[4];
     uint64_t *mask;
-    int ok;
+    int ok, n = 0;
     wake_rig(&r);
     r.pipe.prefetch_factor = 2;
     r.pipe.max_held = 4;
@@ -131,21 +132,22 @@ static int next_one_wakes_another(void) {
     AWAIT(LOOK(at_gate[0]) && LOOK(*mask) == 2, 20000);
     CHECK(LOOK(at_gate[0]));
     NOTE(gate[1], 1);
-    CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK); /* feeds batch 2, wakes worker 1 */
+    CHECK(dlp_pipe_next_timeout(p, &b[n++], 20000) == DLP_OK); /* feeds batch 2, wakes worker 1 */
     AWAIT(LOOK(at_gate[1]), 20000);
-    CHECK(LOOK(at_gate[1]));
     NOTE(gate[0], 0);
-    AWAIT(LOOK(begun[2]), 20000); /* worker 0 has it */
-    CHECK(LOOK(at_gate[1]) && LOOK(begun[2]));
+    AWAIT(LOOK(begun[2]), 2000); /* worker 0 has it */
+    ok = LOOK(at_gate[1]) && LOOK(begun[2]);
     NOTE(gate[1], 0);
-    AWAIT((LOOK(*mask) & 2u) != 0, 20000); /* worker 1 sleeps again */
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
-    CHECK(dlp_pipe_next_timeout(p, &b[1], 20000) == DLP_OK); /* feeds batch 3 */
-    AWAIT(LOOK(begun[3]), 60);
-    ok = LOOK(begun[3]);
+    if (ok) {
+        AWAIT((LOOK(*mask) & 2u) != 0, 20000); /* worker 1 sleeps again */
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+        CHECK(dlp_pipe_next_timeout(p, &b[n++], 20000) == DLP_OK); /* feeds batch 3 */
+        AWAIT(LOOK(begun[3]), 60);
+        ok = LOOK(begun[3]);
+    }
     NOTE(open_all, 1);
     NOTE(gate_word, NULL);
-    for (int i = 0; i < 2; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    for (int i = 0; i < n; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return ok || test_failures > 0;
 }
