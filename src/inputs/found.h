@@ -42,14 +42,19 @@
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
-   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
-   given, so that it can be made again from where it begins. Why this can't stand still either: of
+   or, with steps, has enough for the epoch's rest. A state names the place where the window
+   begins, so that it can be made again from there. Why this can't stand still either: of
    the items after the beginning of the present window place <= window - 1 are given, and rows for
    `look` more are wanted. All windows that these lie in end within the next multiple of `window`
    above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
-   stream's rows, and nothing that a window holds is waited for by another stream. */
+   stream's rows, and nothing that a window holds is waited for by another stream.
+   A cell leaves its stream with its last row, before its window ends. So fewer are needed where
+   look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
+   less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
+   Of the items behind that window it has less than `window`. These lie in less than w cells. So a
+   stream that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
 /* ---- what the desc may say, and what follows ---- */
 
@@ -189,19 +194,33 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
                        "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
-                       "need %" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       "need %" PRIu64 " %ss at once; set 0 (up to 2^22), or change %s",
                        q->d.queue_size, q->plan.window ? " and its windows" : "", all,
                        p->source->input, because);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
+    return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+}
+
+/* Inputs that a stream with windows needs. */
+static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
+    const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
+    const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
+    const uint64_t most = w + (look - 1 < w ? look - 1 : w);
+    uint64_t need = dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+    if (look <= q->plan.window && most < need) need = most;
+    return q->plan.steps == 0 && each < need ? each : need;
+}
+
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    return dlpi_found_cells(
-        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
+    if (q->plan.window)
+        return dlpi_found_cells(p, st, dlpi_found_window_need(p, q),
+                                "batch_size, min_items, window");
+    return dlpi_found_cells(p, st, dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q)),
+                            "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -536,6 +555,23 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     return h & 0xffff;
 }
 
+/* The items of the window of stream i that is open are taken: the next one begins after them. A
+   cell of which nothing is left but rows of the window is off the list. */
+static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    for (uint64_t n = x->length; n > 0;) {
+        const uint32_t c = x->head;
+        dlpi_found_cell *u = &q->use[c];
+        const uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        dlpi_found_advance(p, c, k);
+        u->open += (uint32_t)k;
+        n -= k;
+        dlpi_found_stands(q, x, c, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
+        if (dlpi_found_spent(u)) dlpi_found_behead(q, x);
+    }
+}
+
 /* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
    was, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
@@ -556,20 +592,18 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     }
     x->length = n;
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+    dlpi_found_take_window(p, i);
+    for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
 }
 
-/* All items of the window are given: the next one begins after them. */
-static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
-    uint64_t n = x->length;
-    x->rows -= n;
-    while (n > 0) {
-        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
-        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        dlpi_found_advance(p, x->head, k);
-        n -= k;
-        dlpi_found_gone(dlpi_found_of(p), x);
-    }
+/* All items of the window of stream i are given. */
+static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
+    dlpi_found_stream *x = &q->streams[i];
+    x->rows -= x->length;
     x->length = 0;
+    x->at = x->after;
+    if (q->joins != NULL) q->joins->moves(q, i);
 }
 
 /* Take all counts of a list that are there, each stream's in its order. */
@@ -854,12 +888,13 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     dlpi_found_use(p, s, from->cell);
 }
 
-/* n rows more of the window that is open are given. */
-static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
+/* n rows more of the window of stream i are given. */
+static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
+    dlpi_found_stream *x = &q->streams[i];
     x->at.place += n;
     x->at.check = x->check;
     x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+    if (x->at.place == x->length) dlpi_found_leave_window(q, i);
 }
 
 /* The same out of the window of stream i. */
@@ -871,8 +906,12 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    dlpi_found_mixed_gone(p, x, n);
+    for (uint32_t k = r; k < r + n; k++) {
+        const dlpi_found_row *row = &rows[index[k]];
+        dlpi_found_give_row(p, s, k, row);
+        dlpi_found_window_row(q, x, row->cell);
+    }
+    dlpi_found_mixed_gone(q, i, n);
     return n;
 }
 
@@ -892,7 +931,8 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_mixed_gone(p, x, 1);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell);
+        dlpi_found_mixed_gone(q, i, 1);
     } else {
         dlpi_found_pass_item(p, q, x);
     }
