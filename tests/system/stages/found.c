@@ -852,6 +852,62 @@ static void fail__items_out_of_range__names_the_part(void) {
     CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "min_items is 3"));
 }
 
+/* ---- windows of very many inputs ---- */
+
+enum { WIDE_WINDOW = 70000, WIDE_ITEMS = 300000 };
+
+static int wide_fetch(void *user, dlp_item *item) {
+    (void)user;
+    *(uint64_t *)item->data[0] = item->index;
+    return 0;
+}
+
+static int wide_keep(void *user, const dlp_item *item) {
+    (void)user;
+    return *(const uint64_t *)item->data[0] % 2 == 0;
+}
+
+/* Behind a filter each item has a cell of its own. A window and the rows of a batch are enough of
+   them, and each window has just its own items. */
+static void window__of_70000_inputs__in_cells_of_one_window(void) {
+    static uint8_t times[WIDE_ITEMS / 2];
+    const dlp_field field = {.name = "x", .dtype = DLP_U64};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = WIDE_ITEMS}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = wide_fetch, .fields = &field, .n_fields = 1, .writes_all_bytes = 1}},
+        {.name = "keep",
+         .verb = DLP_FILTER,
+         .filter = {.keep = wide_keep},
+         .workers = {.num_workers = 2}},
+        {.name = "window", .verb = DLP_WINDOW, .window = {WIDE_WINDOW}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 50}}};
+    const dlp_pipe_desc run = {.prefetch_factor = 2};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    dlp_plan plan;
+    uint64_t n = 0, wrong = 0, moved = 0;
+    CHECK(dlp_nodes_plan(nodes, 5, &run, &plan, &err) == DLP_OK);
+    CHECK(plan.total_bytes < UINT64_C(1000) * WIDE_WINDOW);
+    if (dlp_pipe_open(&p, nodes, 5, &run, &err) != DLP_OK) found_say(1, &err);
+    CHECK(p != NULL);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        const uint64_t *x = b->fields[0].data;
+        for (uint32_t i = 0; i < b->count && n < WIDE_ITEMS / 2; i++, n++) {
+            const uint64_t kept = x[i] / 2;
+            wrong += kept >= WIDE_ITEMS / 2 || kept / WIDE_WINDOW != n / WIDE_WINDOW;
+            moved += kept != n;
+            if (kept < WIDE_ITEMS / 2) times[kept]++;
+        }
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    for (uint32_t i = 0; i < WIDE_ITEMS / 2; i++) wrong += times[i] != 1;
+    CHECK(n == WIDE_ITEMS / 2 && wrong == 0 && moved > n / 2);
+    if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- refusals ---- */
 
 static void refused(found_rig *r, const char *field, const char *words) {
@@ -907,6 +963,7 @@ int main(int argc, char **argv) {
     cells__one_less_than_the_least__refused();
     cells__min_items__fewer_are_enough();
     cells__least__as_written_down(seed);
+    window__of_70000_inputs__in_cells_of_one_window();
     resume__behind_any_batch__goes_on_exactly();
     resume__other_ranks__goes_on_exactly();
     state__of_other_ranks__named();
