@@ -18427,57 +18427,8 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     return (uint32_t)a->cells[a->taken % a->n];
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
-   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
-   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
-   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
-   and whether another one follows; from then on it is a batch like any other.
-
-   Of a stream's cells, in the order of its inputs,
-     known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded after one that is not
-   An input without items, or whose items are all given, is no longer in the list. Its cell is free
-   when all batches that have rows of it have left the last stage that may send rows back.
-
-   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
-   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
-   where one has given a cell back, it is the first to get one again. So the cells that are free, or
-   come free by themselves, are always as many as the streams lack of their needs. They do come free
-   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
-   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
-   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
-   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
-   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
-   one. Empty inputs leave the list and take nothing from this.
-
-   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
-   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
-   input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on after it, in the same cell.
-
-   An input that fails, and is not left out, stays the first one that is not known: its stream is
-   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
-   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
-   still either: of a broken stream nothing more is waited for, and the argument holds for the
-   others. A cell that failed stays in the list until its epoch is left.
-
-   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
-   keyed by what went before it. A row of it is known once all its items are, or the stream is out
-   or, with steps, has enough for the epoch's rest. A state names the place where the window
-   begins, so that it can be made again from there. Why this can't stand still either: of
-   the items after the beginning of the present window place <= window - 1 are given, and rows for
-   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
-   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
-   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
-   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
-   stream's rows, and nothing that a window holds is waited for by another stream.
-   A cell leaves its stream with its last row, before its window ends. So fewer are needed where
-   look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
-   less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
-   Of the items behind that window it has less than `window`. These lie in less than w cells. So a
-   stream that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
+/* What the desc of inputs that nobody has counted may say. How many cells streams need, and their
+   memory. Why these are enough is said in >>impl-found. */
 
 /* ---- what the desc may say, and what follows ---- */
 
@@ -18567,8 +18518,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Of a stream, after the last row given or, with windows, after the beginning of the window that
-   this is in: as many rows as must be known at once. */
+/* As many rows of a stream as must be known at once: after the last row given. With windows, after
+   the beginning of the window that this row is in. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
@@ -18725,6 +18676,58 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
+   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
+   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
+   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
+   and whether another one follows; from then on it is a batch like any other.
+
+   Of a stream's cells, in the order of its inputs,
+     known     come first: their counts are taken, and each has rows that are not given yet
+     not known the rest: open, loading, or loaded after one that is not
+   An input without items, or whose items are all given, is no longer in the list. Its cell is free
+   when all batches that have rows of it have left the last stage that may send rows back.
+
+   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
+   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
+   where one has given a cell back, it is the first to get one again. So the cells that are free, or
+   come free by themselves, are always as many as the streams lack of their needs. They do come free
+   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
+   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
+   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
+   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
+   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
+   one. Empty inputs leave the list and take nothing from this.
+
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
+   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
+   input by input. The argument above is about cells, and a cell that has rows has an input that
+   has. Where an input of a run is left out, the run goes on after it, in the same cell.
+
+   An input that fails, and is not left out, stays the first one that is not known: its stream is
+   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
+   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
+   still either: of a broken stream nothing more is waited for, and the argument holds for the
+   others. A cell that failed stays in the list until its epoch is left.
+
+   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
+   keyed by what went before it. A row of it is known once all its items are, or the stream is out
+   or, with steps, has enough for the epoch's rest. A state names the place where the window
+   begins, so that it can be made again from there. Why this can't stand still either: of the items
+   after the beginning of the present window place <= window - 1 are given, and rows for
+   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
+   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
+   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
+   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
+   stream's rows, and nothing that a window holds is waited for by another stream.
+   A cell leaves its stream with its last row, before its window ends. So fewer are needed where
+   look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
+   less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
+   It has less than `window` items behind that window. These lie in less than w cells. So a stream
+   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
    the error tells what was left out first, since that may be the cause. */
