@@ -446,7 +446,7 @@ RANDOM := differential inputs_random neighbours push_random
 $(B)/late/%: %.c tests/rig/lib.c tests/rig/late_hook.h $(HEADERS) $(COMMON) Makefile
 	@mkdir -p $(@D)
 	@$(call told,$@)
-	@$(CC) -std=c11 $(WARN) -O1 -g -D_GNU_SOURCE -include tests/rig/late_hook.h -o $@ $< \
+	@$(CC) -std=c11 $(WARN) -O1 -g -include tests/rig/late_hook.h -o $@ $< \
 	    tests/rig/lib.c $(LIBS)
 
 differential: $(addprefix $(B)/tests/,$(RANDOM)) $(addprefix $(B)/late/,$(RANDOM))

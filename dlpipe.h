@@ -2505,7 +2505,7 @@ typedef struct dlp_part_desc {
     uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
     uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^22; 0: as many as one
                                   batch of this rank may need, and one more. Fewer than that need is
                                   an error of start */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
@@ -4729,7 +4729,7 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
      batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
      batches may come in any order. Without counts a stream can only be read on: whole inputs, each
      of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
-     each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
+     each in a state, lists for up to 2^22 cells, and the consumer in order. Parts as inputs
      would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
      inputs as parts would need counts. A failed part leaves all its rows out. A failed
      input has rows that nobody knows, so its stream ends before it. If the input counted as some
@@ -18003,24 +18003,26 @@ static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
    said in >>impl-found. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_CELLS (1 << 22) /* at most */
 #define DLPI_FOUND_WINDOW (1 << 24)
 #define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
 
 typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t n, taken; /* known: items, and those before the first row that is left, or before the
+                          end of the window that is open */
     uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
     uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
+    uint32_t open; /* rows of the window that is open, and are not given */
     uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
-    bool listed;
-    bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
+    bool listed;   /* a stream's: it is in its list, or has rows of its window */
+    bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t head, tail, cells; /* its list; how many cells it has: in it, or of its window */
     uint32_t last_known, known; /* the last that is known, the first that is not */
     uint64_t epoch, next;       /* whose input is asked for next */
     uint64_t rows;              /* known after `at` */
@@ -18029,6 +18031,7 @@ typedef struct dlpi_found_stream {
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
+    dlpi_cursor after;          /* that window */
     uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
                                                   of them, and how many there are */
     uint64_t pass_items;
@@ -18098,7 +18101,9 @@ typedef struct dlpi_found_joins {
     void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
     void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
-    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
+                                                                     will, after its window, */
+    void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
     void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
@@ -18161,7 +18166,7 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
-                "0..2^16 (a loader: parts.queue_size)");
+                "0..2^22 (a loader: parts.queue_size)");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
@@ -18203,20 +18208,35 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
+/* Cell c is a stream's no more. */
+static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
+    dlpi_found_unlist(q, c, loaded);
 }
 
-/* A stream is at this place, which is in cell c. */
+/* Take the first cell of a stream off its list. */
+static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
+    const uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    return c;
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
+}
+
+/* Are all items of a cell known, and before what is left of the stream? */
+static inline bool dlpi_found_spent(const dlpi_found_cell *u) {
+    return u->taken == u->n && u->learned == u->run;
+}
+
+/* A stream is at this place, which is in cell c; or will be, after the window that is open. */
 static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                      dlpi_cursor at) {
-    x->at = at;
+    *(x->length > 0 ? &x->after : &x->at) = at;
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
@@ -18224,7 +18244,7 @@ static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
-    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+    if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
 }
 
 /* The list whose item the next row of stream i lacks, once all known rows are given. */
@@ -18254,6 +18274,26 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
+/* One row less of the window of stream x, of cell c, is left. */
+static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    dlpi_found_cell *u = &q->use[c];
+    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
+}
+
+/* The row at the next place of the window of stream i. */
+static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
+                                                         uint64_t place) {
+    return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
+}
+
+/* Stream i needs no row more of the window that is open, if any is. */
+static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
+    dlpi_found_stream *x = &q->streams[i];
+    for (uint64_t at = x->at.place; at < x->length; at++)
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+    x->length = 0;
+}
+
 /* All streams begin with this epoch, with what they have of it. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
@@ -18263,10 +18303,11 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
+        dlpi_found_close_window(q, i);
         while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
         x->known = x->head;
         x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
+        x->rows = x->empty = x->given = 0;
         x->at = (dlpi_cursor){0, 0, 0, 0};
         if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
@@ -18277,15 +18318,15 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     if (q->joins != NULL) q->joins->begin(q);
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left, but
+   for rows of the window that is open. */
 static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
     else
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
+    if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
 }
 
 /* n cells became open: wake so many workers, or all if not every worker takes every cell. */
@@ -18386,52 +18427,8 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     return (uint32_t)a->cells[a->taken % a->n];
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
-   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
-   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
-   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
-   and whether another one follows; from then on it is a batch like any other.
-
-   Of a stream's cells, in the order of its inputs,
-     known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded after one that is not
-   An input without items, or whose items are all given, is no longer in the list. Its cell is free
-   when all batches that have rows of it have left the last stage that may send rows back.
-
-   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
-   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
-   where one has given a cell back, it is the first to get one again. So the cells that are free, or
-   come free by themselves, are always as many as the streams lack of their needs. They do come free
-   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
-   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
-   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
-   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
-   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
-   one. Empty inputs leave the list and take nothing from this.
-
-   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
-   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
-   input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on after it, in the same cell.
-
-   An input that fails, and is not left out, stays the first one that is not known: its stream is
-   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
-   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
-   still either: of a broken stream nothing more is waited for, and the argument holds for the
-   others. A cell that failed stays in the list until its epoch is left.
-
-   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
-   keyed by what went before it. A row of it is known once all its items are, or the stream is out
-   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
-   given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items after the beginning of the present window place <= window - 1 are given, and rows for
-   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
-   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
-   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
-   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
-   stream's rows, and nothing that a window holds is waited for by another stream. */
+/* What the desc of inputs that nobody has counted may say. How many cells streams need, and their
+   memory. Why these are enough is said in >>impl-found. */
 
 /* ---- what the desc may say, and what follows ---- */
 
@@ -18521,8 +18518,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Of a stream, after the last row given or, with windows, after the beginning of the window that
-   this is in: as many rows as must be known at once. */
+/* As many rows of a stream as must be known at once: after the last row given. With windows, after
+   the beginning of the window that this row is in. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
@@ -18571,19 +18568,33 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
                        "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
-                       "need %" PRIu64 " %ss at once; set 0 (up to 65536), or change %s",
+                       "need %" PRIu64 " %ss at once; set 0 (up to 2^22), or change %s",
                        q->d.queue_size, q->plan.window ? " and its windows" : "", all,
                        p->source->input, because);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
+    return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+}
+
+/* Inputs that a stream with windows needs. */
+static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
+    const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
+    const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
+    const uint64_t most = w + (look - 1 < w ? look - 1 : w);
+    uint64_t need = dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+    if (look <= q->plan.window && most < need) need = most;
+    return q->plan.steps == 0 && each < need ? each : need;
+}
+
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    return dlpi_found_cells(
-        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
+    if (q->plan.window)
+        return dlpi_found_cells(p, st, dlpi_found_window_need(p, q),
+                                "batch_size, min_items, window");
+    return dlpi_found_cells(p, st, dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q)),
+                            "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -18665,6 +18676,58 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
+   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
+   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
+   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
+   and whether another one follows; from then on it is a batch like any other.
+
+   Of a stream's cells, in the order of its inputs,
+     known     come first: their counts are taken, and each has rows that are not given yet
+     not known the rest: open, loading, or loaded after one that is not
+   An input without items, or whose items are all given, is no longer in the list. Its cell is free
+   when all batches that have rows of it have left the last stage that may send rows back.
+
+   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
+   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
+   where one has given a cell back, it is the first to get one again. So the cells that are free, or
+   come free by themselves, are always as many as the streams lack of their needs. They do come free
+   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
+   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
+   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
+   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
+   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
+   one. Empty inputs leave the list and take nothing from this.
+
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
+   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
+   input by input. The argument above is about cells, and a cell that has rows has an input that
+   has. Where an input of a run is left out, the run goes on after it, in the same cell.
+
+   An input that fails, and is not left out, stays the first one that is not known: its stream is
+   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
+   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
+   still either: of a broken stream nothing more is waited for, and the argument holds for the
+   others. A cell that failed stays in the list until its epoch is left.
+
+   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
+   keyed by what went before it. A row of it is known once all its items are, or the stream is out
+   or, with steps, has enough for the epoch's rest. A state names the place where the window
+   begins, so that it can be made again from there. Why this can't stand still either: of the items
+   after the beginning of the present window place <= window - 1 are given, and rows for
+   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
+   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
+   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
+   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
+   stream's rows, and nothing that a window holds is waited for by another stream.
+   A cell leaves its stream with its last row, before its window ends. So fewer are needed where
+   look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
+   less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
+   It has less than `window` items behind that window. These lie in less than w cells. So a stream
+   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
    the error tells what was left out first, since that may be the cause. */
@@ -18918,6 +18981,23 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     return h & 0xffff;
 }
 
+/* The items of the window of stream i that is open are taken: the next one begins after them. A
+   cell of which nothing is left but rows of the window is off the list. */
+static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    for (uint64_t n = x->length; n > 0;) {
+        const uint32_t c = x->head;
+        dlpi_found_cell *u = &q->use[c];
+        const uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        dlpi_found_advance(p, c, k);
+        u->open += (uint32_t)k;
+        n -= k;
+        dlpi_found_stands(q, x, c, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
+        if (dlpi_found_spent(u)) dlpi_found_behead(q, x);
+    }
+}
+
 /* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
    was, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
@@ -18938,20 +19018,18 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     }
     x->length = n;
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+    dlpi_found_take_window(p, i);
+    for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
 }
 
-/* All items of the window are given: the next one begins after them. */
-static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
-    uint64_t n = x->length;
-    x->rows -= n;
-    while (n > 0) {
-        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
-        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        dlpi_found_advance(p, x->head, k);
-        n -= k;
-        dlpi_found_gone(dlpi_found_of(p), x);
-    }
+/* All items of the window of stream i are given. */
+static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
+    dlpi_found_stream *x = &q->streams[i];
+    x->rows -= x->length;
     x->length = 0;
+    x->at = x->after;
+    if (q->joins != NULL) q->joins->moves(q, i);
 }
 
 /* Take all counts of a list that are there, each stream's in its order. */
@@ -19236,12 +19314,13 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     dlpi_found_use(p, s, from->cell);
 }
 
-/* n rows more of the window that is open are given. */
-static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
+/* n rows more of the window of stream i are given. */
+static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
+    dlpi_found_stream *x = &q->streams[i];
     x->at.place += n;
     x->at.check = x->check;
     x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+    if (x->at.place == x->length) dlpi_found_leave_window(q, i);
 }
 
 /* The same out of the window of stream i. */
@@ -19253,8 +19332,12 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    dlpi_found_mixed_gone(p, x, n);
+    for (uint32_t k = r; k < r + n; k++) {
+        const dlpi_found_row *row = &rows[index[k]];
+        dlpi_found_give_row(p, s, k, row);
+        dlpi_found_window_row(q, x, row->cell);
+    }
+    dlpi_found_mixed_gone(q, i, n);
     return n;
 }
 
@@ -19274,7 +19357,8 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_mixed_gone(p, x, 1);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell);
+        dlpi_found_mixed_gone(q, i, 1);
     } else {
         dlpi_found_pass_item(p, q, x);
     }
@@ -19554,8 +19638,10 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->position;
     do {
-        for (uint32_t i = 0; i < b->cursors.n; i++)
+        for (uint32_t i = 0; i < b->cursors.n; i++) {
+            dlpi_found_close_window(b, i);
             while (b->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(b, &b->streams[i]);
+        }
         dlpi_found_begin(b, to->epoch);
     } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;
@@ -20766,7 +20852,8 @@ typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >
 typedef struct dlpi_joined {
     dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
-    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands */
+    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands; */
+    dlpi_path *after;        /* and before the last row of its window */
     uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
     uint32_t all_cells;
     bool left; /* cells may hold others and be on no list, or behind one that failed */
@@ -20805,8 +20892,11 @@ static void dlpi_joined_begin(dlpi_found *q) {
 }
 
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
-    q->joined->at[i] = q->joined->cells[c].before;
+    dlpi_joined *x = q->joined;
+    (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
 }
+
+static void dlpi_joined_moves(dlpi_found *q, uint32_t i) { q->joined->at[i] = q->joined->after[i]; }
 
 static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path path = q->joined->at[i];
@@ -25666,7 +25756,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     }
     q->n_cells = dlpi_branches_cells(j);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most in all branches");
+                       "2^22 cells at most in all branches");
 }
 
 /* ---- memory ---- */
@@ -25779,6 +25869,7 @@ static const dlpi_found_joins dlpi_joined_joins = {
     .ask = dlpi_joined_ask,
     .learned = dlpi_joined_learned,
     .stands = dlpi_joined_stands,
+    .moves = dlpi_joined_moves,
     .lacks = dlpi_joined_lacks,
     .put = dlpi_joined_put,
     .take = dlpi_joined_take,
@@ -25860,7 +25951,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     }
     x->all_cells = (uint32_t)cells;
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most in all branches and the rows behind them");
+                       "2^22 cells at most in all branches and the rows behind them");
 }
 
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
@@ -25905,6 +25996,8 @@ static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bloc
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++)

@@ -52,7 +52,7 @@ typedef struct dlp_part_desc {
     uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
     uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^22; 0: as many as one
                                   batch of this rank may need, and one more. Fewer than that need is
                                   an error of start */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */

@@ -59,7 +59,7 @@
      batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
      batches may come in any order. Without counts a stream can only be read on: whole inputs, each
      of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
-     each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
+     each in a state, lists for up to 2^22 cells, and the consumer in order. Parts as inputs
      would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
      inputs as parts would need counts. A failed part leaves all its rows out. A failed
      input has rows that nobody knows, so its stream ends before it. If the input counted as some

@@ -33,7 +33,8 @@ typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >
 typedef struct dlpi_joined {
     dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
-    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands */
+    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands; */
+    dlpi_path *after;        /* and before the last row of its window */
     uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
     uint32_t all_cells;
     bool left; /* cells may hold others and be on no list, or behind one that failed */
@@ -72,8 +73,11 @@ static void dlpi_joined_begin(dlpi_found *q) {
 }
 
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
-    q->joined->at[i] = q->joined->cells[c].before;
+    dlpi_joined *x = q->joined;
+    (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
 }
+
+static void dlpi_joined_moves(dlpi_found *q, uint32_t i) { q->joined->at[i] = q->joined->after[i]; }
 
 static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path path = q->joined->at[i];

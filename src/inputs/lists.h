@@ -10,24 +10,26 @@
    said in >>impl-found. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_CELLS (1 << 22) /* at most */
 #define DLPI_FOUND_WINDOW (1 << 24)
 #define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
 
 typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t n, taken; /* known: items, and those before the first row that is left, or before the
+                          end of the window that is open */
     uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
     uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
+    uint32_t open; /* rows of the window that is open, and are not given */
     uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
-    bool listed;
-    bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
+    bool listed;   /* a stream's: it is in its list, or has rows of its window */
+    bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t head, tail, cells; /* its list; how many cells it has: in it, or of its window */
     uint32_t last_known, known; /* the last that is known, the first that is not */
     uint64_t epoch, next;       /* whose input is asked for next */
     uint64_t rows;              /* known after `at` */
@@ -36,6 +38,7 @@ typedef struct dlpi_found_stream {
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
+    dlpi_cursor after;          /* that window */
     uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
                                                   of them, and how many there are */
     uint64_t pass_items;
@@ -105,7 +108,9 @@ typedef struct dlpi_found_joins {
     void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
     void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
-    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
+                                                                     will, after its window, */
+    void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
     void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
@@ -168,7 +173,7 @@ static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_des
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
     dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
-                "0..2^16 (a loader: parts.queue_size)");
+                "0..2^22 (a loader: parts.queue_size)");
     dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
@@ -210,20 +215,35 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
+/* Cell c is a stream's no more. */
+static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
+    dlpi_found_unlist(q, c, loaded);
 }
 
-/* A stream is at this place, which is in cell c. */
+/* Take the first cell of a stream off its list. */
+static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
+    const uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    return c;
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
+}
+
+/* Are all items of a cell known, and before what is left of the stream? */
+static inline bool dlpi_found_spent(const dlpi_found_cell *u) {
+    return u->taken == u->n && u->learned == u->run;
+}
+
+/* A stream is at this place, which is in cell c; or will be, after the window that is open. */
 static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                      dlpi_cursor at) {
-    x->at = at;
+    *(x->length > 0 ? &x->after : &x->at) = at;
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
@@ -231,7 +251,7 @@ static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
-    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+    if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
 }
 
 /* The list whose item the next row of stream i lacks, once all known rows are given. */
@@ -261,6 +281,26 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
+/* One row less of the window of stream x, of cell c, is left. */
+static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    dlpi_found_cell *u = &q->use[c];
+    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
+}
+
+/* The row at the next place of the window of stream i. */
+static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
+                                                         uint64_t place) {
+    return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
+}
+
+/* Stream i needs no row more of the window that is open, if any is. */
+static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
+    dlpi_found_stream *x = &q->streams[i];
+    for (uint64_t at = x->at.place; at < x->length; at++)
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+    x->length = 0;
+}
+
 /* All streams begin with this epoch, with what they have of it. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
@@ -270,10 +310,11 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
+        dlpi_found_close_window(q, i);
         while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
         x->known = x->head;
         x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
+        x->rows = x->empty = x->given = 0;
         x->at = (dlpi_cursor){0, 0, 0, 0};
         if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
@@ -284,15 +325,15 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     if (q->joins != NULL) q->joins->begin(q);
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left, but
+   for rows of the window that is open. */
 static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
     else
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
+    if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
 }
 
 /* n cells became open: wake so many workers, or all if not every worker takes every cell. */

@@ -55,8 +55,10 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->position;
     do {
-        for (uint32_t i = 0; i < b->cursors.n; i++)
+        for (uint32_t i = 0; i < b->cursors.n; i++) {
+            dlpi_found_close_window(b, i);
             while (b->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(b, &b->streams[i]);
+        }
         dlpi_found_begin(b, to->epoch);
     } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;

@@ -158,7 +158,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     }
     q->n_cells = dlpi_branches_cells(j);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most in all branches");
+                       "2^22 cells at most in all branches");
 }
 
 /* ---- memory ---- */

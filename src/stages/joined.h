@@ -20,6 +20,7 @@ static const dlpi_found_joins dlpi_joined_joins = {
     .ask = dlpi_joined_ask,
     .learned = dlpi_joined_learned,
     .stands = dlpi_joined_stands,
+    .moves = dlpi_joined_moves,
     .lacks = dlpi_joined_lacks,
     .put = dlpi_joined_put,
     .take = dlpi_joined_take,
@@ -101,7 +102,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     }
     x->all_cells = (uint32_t)cells;
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
-                       "65536 cells at most in all branches and the rows behind them");
+                       "2^22 cells at most in all branches and the rows behind them");
 }
 
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
@@ -146,6 +147,8 @@ static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_bloc
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
+    out[n++] =
+        (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++)

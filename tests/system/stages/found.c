@@ -219,14 +219,40 @@ static void cells__min_items__fewer_are_enough(void) {
     CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
 }
 
+/* So many rows, from anywhere in a part on, lie in so many parts. */
+static uint32_t lie_in(uint32_t rows, uint32_t least) { return 1 + (rows - 1 + least - 1) / least; }
+
+/* Cells that a stream needs, which is asked for `look` rows at once. */
+static uint32_t cells_needed(const found_rig *r, uint32_t look) {
+    const uint32_t least = r->d.parts.min_items > 0 ? (uint32_t)r->d.parts.min_items : 1;
+    const uint32_t steps = (uint32_t)r->d.pipe.steps_per_epoch, window = r->d.parts.window;
+    const uint32_t streams = r->d.pipe.streams, m = r->d.batch_size / streams;
+    const uint32_t each = ((uint32_t)r->d.parts.n_parts + streams - 1) / streams;
+    uint32_t rows = look, need, w;
+    if (window == 0) return lie_in(look, least);
+    rows = (window - 1 + look + window - 1) / window * window;
+    if (steps > 0 && rows > steps * m) rows = steps * m;
+    need = lie_in(rows, least);
+    w = lie_in(window, least);
+    if (look <= window && need > w + (look - 1 < w ? look - 1 : w))
+        need = w + (look - 1 < w ? look - 1 : w);
+    return steps == 0 && need > each ? each : need;
+}
+
 /* Random counts with the least cells. */
 static void cells__least__as_written_down(uint64_t seed) {
     static const uint32_t streams[] = {1, 2, 4, 8};
     for (int i = 0; i < test_share(100, 2000); i++) {
         found_rig r;
         uint32_t steps, look, window = test_pick(&seed, 2) ? 1 + test_pick(&seed, 40) : 0;
-        found_init(&r, seen, 8 + test_pick(&seed, 40), 1 + test_pick(&seed, 12));
+        const uint32_t most = 1 + test_pick(&seed, 12), least = 1 + test_pick(&seed, 4);
+        found_init(&r, seen, 8 + test_pick(&seed, 40), most);
         counts(&r, test_pick(&seed, 4), &seed);
+        if (least > 1 && least <= most) {
+            r.d.parts.min_items = least;
+            for (uint64_t k = 0; k < r.d.parts.n_parts; k++)
+                if (seen->counts[k] > 0 && seen->counts[k] < least) seen->counts[k] = least;
+        }
         r.d.pipe.streams = streams[test_pick(&seed, 4)];
         r.d.batch_size = 8 * (1 + test_pick(&seed, 3));
         r.d.batch.last = (int32_t)test_pick(&seed, 3);
@@ -234,16 +260,9 @@ static void cells__least__as_written_down(uint64_t seed) {
         look = r.d.batch_size / r.d.pipe.streams;
         if (steps == 0) look = r.d.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
         r.d.pipe.steps_per_epoch = steps;
-        if (window > 0) {
-            uint32_t m = r.d.batch_size / r.d.pipe.streams;
-            uint32_t each = ((uint32_t)r.d.parts.n_parts + r.d.pipe.streams - 1) / r.d.pipe.streams;
-            r.d.parts.window = (uint32_t)window;
-            look = (window - 1 + look + window - 1) / window * window;
-            if (steps > 0 && look > steps * m) look = steps * m;
-            if (steps == 0 && look > each) look = each;
-        }
-        r.d.parts.queue_size = look * r.d.pipe.streams;
-        if (look * r.d.pipe.streams > 1) { /* one less is refused */
+        r.d.parts.window = window;
+        r.d.parts.queue_size = cells_needed(&r, look) * r.d.pipe.streams;
+        if (r.d.parts.queue_size > 1) { /* one less is refused */
             dlp_pipe *p = NULL;
             dlp_error err;
             r.d.parts.queue_size--;
@@ -833,6 +852,62 @@ static void fail__items_out_of_range__names_the_part(void) {
     CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "min_items is 3"));
 }
 
+/* ---- windows of very many inputs ---- */
+
+enum { WIDE_WINDOW = 70000, WIDE_ITEMS = 300000 };
+
+static int wide_fetch(void *user, dlp_item *item) {
+    (void)user;
+    *(uint64_t *)item->data[0] = item->index;
+    return 0;
+}
+
+static int wide_keep(void *user, const dlp_item *item) {
+    (void)user;
+    return *(const uint64_t *)item->data[0] % 2 == 0;
+}
+
+/* Behind a filter each item has a cell of its own. A window and the rows of a batch are enough of
+   them, and each window has just its own items. */
+static void window__of_70000_inputs__in_cells_of_one_window(void) {
+    static uint8_t times[WIDE_ITEMS / 2];
+    const dlp_field field = {.name = "x", .dtype = DLP_U64};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = WIDE_ITEMS}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = wide_fetch, .fields = &field, .n_fields = 1, .writes_all_bytes = 1}},
+        {.name = "keep",
+         .verb = DLP_FILTER,
+         .filter = {.keep = wide_keep},
+         .workers = {.num_workers = 2}},
+        {.name = "window", .verb = DLP_WINDOW, .window = {WIDE_WINDOW}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 50}}};
+    const dlp_pipe_desc run = {.prefetch_factor = 2};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    dlp_plan plan;
+    uint64_t n = 0, wrong = 0, moved = 0;
+    CHECK(dlp_nodes_plan(nodes, 5, &run, &plan, &err) == DLP_OK);
+    CHECK(plan.total_bytes < UINT64_C(1000) * WIDE_WINDOW);
+    if (dlp_pipe_open(&p, nodes, 5, &run, &err) != DLP_OK) found_say(1, &err);
+    CHECK(p != NULL);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        const uint64_t *x = b->fields[0].data;
+        for (uint32_t i = 0; i < b->count && n < WIDE_ITEMS / 2; i++, n++) {
+            const uint64_t kept = x[i] / 2;
+            wrong += kept >= WIDE_ITEMS / 2 || kept / WIDE_WINDOW != n / WIDE_WINDOW;
+            moved += kept != n;
+            if (kept < WIDE_ITEMS / 2) times[kept]++;
+        }
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    for (uint32_t i = 0; i < WIDE_ITEMS / 2; i++) wrong += times[i] != 1;
+    CHECK(n == WIDE_ITEMS / 2 && wrong == 0 && moved > n / 2);
+    if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- refusals ---- */
 
 static void refused(found_rig *r, const char *field, const char *words) {
@@ -867,8 +942,8 @@ static void desc__what_is_not_possible__refused(void) {
     x = r, x.d.parts.n_parts = 64, x.d.pipe.streams = 64, x.d.batch_size = 64;
     x.d.parts.max_items = UINT64_C(1) << 30, x.d.pipe.steps_per_epoch = INT64_C(1) << 30;
     refused(&x, "streams", "a state has room for");
-    x = r, x.d.parts.n_parts = 1 << 20, x.d.parts.window = 70000;
-    refused(&x, "queue.capacity", "a batch and its windows may need 140000 parts");
+    x = r, x.d.parts.n_parts = 1 << 24, x.d.parts.window = 5000000;
+    refused(&x, "queue.capacity", "a batch and its windows may need 5000008 parts");
     x = r, x.d.parts.window = (1 << 24) + 1, refused(&x, "window", "0..2^24");
     x = r, x.d.parts.max_items = 0, refused(&x, "items", "max_items");
     weights[7] = (UINT64_C(1) << 62) + 1;
@@ -888,6 +963,7 @@ int main(int argc, char **argv) {
     cells__one_less_than_the_least__refused();
     cells__min_items__fewer_are_enough();
     cells__least__as_written_down(seed);
+    window__of_70000_inputs__in_cells_of_one_window();
     resume__behind_any_batch__goes_on_exactly();
     resume__other_ranks__goes_on_exactly();
     state__of_other_ranks__named();

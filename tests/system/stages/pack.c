@@ -731,13 +731,13 @@ static void desc__what_is_not_possible__refused(void) {
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.longer = 3), "longer");
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 5000), "window");
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.overlap = 1), "overlap");
-    REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 4096, r.batch.batch_size = 1 << 16),
+    REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 4096, r.batch.batch_size = 1 << 20),
             "queue.capacity");
     REFUSED(r.pack.positions = 2, "positions");
     REFUSED(r.pack.uneven = 2, "uneven");
-    REFUSED(r.pack.queue_size = 70000, "queue.capacity");
+    REFUSED(r.pack.queue_size = 5000000, "queue.capacity");
     REFUSED(r.pack.queue_size = 3, "queue.capacity");
-    REFUSED((r.batch.batch_size = 1 << 16, r.pack.tokens = 64), "queue.capacity");
+    REFUSED((r.batch.batch_size = 1 << 20, r.pack.tokens = 64), "queue.capacity");
     REFUSED(r.pack.streams = 3, "streams");
     REFUSED((r.pack.streams = 32, r.batch.batch_size = 32), "streams");
     REFUSED((r.sampler.world_size = 2, r.pack.streams = 2), "steps_per_epoch");

@@ -1,0 +1,254 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/found, system/build/pipe_plan */
+#include "inputs/arrivals.h"
+#include "order/found_weights.h"
+/* What the desc of inputs that nobody has counted may say. How many cells streams need, and their
+   memory. Why these are enough is said in >>impl-found. */
+
+/* ---- what the desc may say, and what follows ---- */
+
+/* What has no meaning where counts are not known in advance. */
+static int dlpi_found_refuses(dlp_pipe *p) {
+    const dlpi_stage *st = p->source_stage;
+    const dlpi_stage *other = dlpi_roles_count(p);
+    if (p->open_end) return dlpi_open_end_bad(p, st);
+    if (other != NULL && other == p->keeper_stage && p->source->keeps != NULL &&
+        dlpi_found_of(p)->arrivals == NULL) {
+        if (other->prev != p->fetch->id)
+            return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                               "cache \"%s\" must stand directly behind \"%s\", whose items it "
+                               "keeps; move its row up",
+                               other->name, st->name);
+        other = p->lender_stage;
+    }
+    if (other != NULL)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                           "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
+                           "as it runs. Leave one of them out.",
+                           other->name, st->name);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
+    if (p->d.unordered)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
+                           "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
+                           (int)p->d.unordered, st->name);
+    return DLP_OK;
+}
+
+static int dlpi_found_fit(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint64_t c = q->plan.streams;
+    int rc = dlpi_check_divides(p, "streams", c);
+    if (rc != DLP_OK) return rc;
+    if (c > q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
+                           "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
+                           p->source->input, q->plan.n_inputs);
+    if (c % p->world != 0 && !(p->d.shared_streams && p->global_batch % p->world == 0))
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
+                           "streams %" PRIu64 " is no multiple of world_size %" PRIu32 "; change "
+                           "one of the two, or set shared_streams = 1",
+                           c, p->world);
+    if (p->world > 1 && q->plan.steps == 0 && !p->d.uneven && p->d.agree == NULL)
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "steps_per_epoch",
+            "steps_per_epoch is 0, and no rank of world_size knows the epoch's length; "
+            "set it, or agree (an all-reduce), or uneven = 1");
+    q->agreed.asks = p->d.agree != NULL && p->world > 1;
+    q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
+    return DLP_OK;
+}
+
+/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
+   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
+    if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
+    return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
+}
+
+/* What follows from the inputs' number, the batch's, and the ranks'. */
+static int dlpi_found_lengths(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    int rc = dlpi_found_fit(p);
+    if (rc != DLP_OK) return rc;
+    q->plan.batch = p->global_batch;
+    q->plan.seed = dlpi_sampler_of(p)->seed;
+    q->each = (uint32_t)(p->global_batch / q->plan.streams);
+    q->plan.own_first = q->cursors.first =
+        (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
+    q->cursors.n =
+        (uint32_t)(((p->rank + UINT64_C(1)) * (p->global_batch / p->world) - 1) / q->each + 1) -
+        q->cursors.first;
+    if (q->plan.weights && !dlpi_found_deal(&q->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
+    q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
+    if (q->plan.steps) {
+        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
+        return rc;
+    }
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
+}
+
+/* As many rows of a stream as must be known at once: after the last row given. With windows, after
+   the beginning of the window that this row is in. */
+static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
+    uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
+    if (n == 0) return rows;
+    rows = (n - 1 + rows + n - 1) / n * n;
+    return q->plan.steps && epoch < rows ? epoch : rows;
+}
+
+/* load gets whole pages; made items, which may be tiny, lie side by side. */
+static uint64_t dlpi_found_align(const dlpi_found *q) {
+    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
+}
+
+/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
+   for, so that workers and scheduler wake each other less often. */
+static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
+    const int32_t n = st->w.num_workers;
+    uint64_t workers = n > 0 ? (uint64_t)n : 1;
+    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->in_flight > 0) return workers * (8 + 2 * (uint64_t)q->in_flight);
+    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    return more > 1024 ? 1024 : more > workers ? more : workers;
+}
+
+/* How many cells there are, a stream needing so many; because: what that follows from. */
+static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
+    dlpi_found *q = st->self;
+    uint64_t all = dlpi_times(need, q->cursors.n);
+    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
+    if (q->most_run == 0) q->most_run = 1;
+    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (dlpi_is_shared(p) && p->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
+                           "%s is given; leave it out with agree: only the consumer sees ends that "
+                           "ranks agree on",
+                           p->sharing->words);
+    if (q->cursors.n > fit)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           "; set fewer streams, or use more ranks",
+                           q->cursors.n, fit);
+    q->n_cells = q->d.queue_size;
+    if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
+        uint64_t more = all + dlpi_found_more(q, st);
+        q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
+    }
+    if (q->n_cells >= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue.capacity",
+                       "queue.capacity (a loader: parts.queue_size) is %" PRIu32 "; a batch%s may "
+                       "need %" PRIu64 " %ss at once; set 0 (up to 2^22), or change %s",
+                       q->d.queue_size, q->plan.window ? " and its windows" : "", all,
+                       p->source->input, because);
+}
+
+/* So many rows, from anywhere in an input on, lie in so many inputs. */
+static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
+    return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+}
+
+/* Inputs that a stream with windows needs. */
+static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
+    const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
+    const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
+    const uint64_t most = w + (look - 1 < w ? look - 1 : w);
+    uint64_t need = dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+    if (look <= q->plan.window && most < need) need = most;
+    return q->plan.steps == 0 && each < need ? each : need;
+}
+
+DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    if (q->plan.window)
+        return dlpi_found_cells(p, st, dlpi_found_window_need(p, q),
+                                "batch_size, min_items, window");
+    return dlpi_found_cells(p, st, dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q)),
+                            "batch_size, min_items");
+}
+
+/* ---- memory ---- */
+
+static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
+}
+
+/* What observers see of the streams. */
+static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
+}
+
+DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t stride =
+        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    dlpi_found_counts_layout(p, st);
+    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                       q->plan.window ? "part cells, windows" : "part cells");
+}
+
+/* Weights, and who has which inputs by them, are there since the stage was added. */
+static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    DLPI_UNUSED(p);
+    uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
+    uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
+    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
+    out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
+    out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
+                          dlpi_times(windows, sizeof *q->window_orders)};
+    out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
+                          dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
+}
+
+/* What of the streams' spread is known before an input is. */
+static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
+    const dlpi_found_plan *k = &q->plan;
+    dlpi_found_spread *to = q->spread;
+    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
+    to->streams = q->cursors.n;
+    to->all = k->streams;
+    to->each = q->rule ? 0 : q->each;
+    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
+    to->drops = drops ? 1 + q->agreed.asks : 0;
+    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
+        uint64_t sum = 0;
+        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
+        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
+        if (sum > to->weights_most) to->weights_most = sum;
+        to->weights += sum;
+    }
+}
+
+DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
+    q->counts->window = q->plan.window;
+    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
+    dlpi_found_spread_begin(p, q);
+    q->run = 1;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = 0; /* all, in their order */
+    q->free_last = q->n_cells - 1;
+    for (uint32_t c = 0; c < q->n_cells; c++)
+        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
+}
