@@ -25,9 +25,10 @@
    With `window` a stream's items are cut every so many, on over passes, and each of these windows
    is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
    C x window items, whatever order their parts have them in. The last window of an epoch is
-   shorter. The first batch waits for a window of each stream, and the inputs of a window stay in
-   their cells until all of it is given. That takes cells: with parts of 1 item as many as the
-   window has items, with min_items that part of them; start says where queue_size is too little for
+   shorter. The first batch waits for a window of each stream. An input stays in its cell until its
+   last item is given. So a window takes as many cells as its items may lie in, and the batch those
+   of its own rows: of inputs of 1 item, as behind a filter, as many cells as these have items, at
+   most 2^22; with min_items that part of them. start says where queue_size is too little for
    it, and the plan what the cells cost. A state is in the window, and another run makes its inputs
    again: where they have other items than they had, that is DLP_ERR_RESUME.
 
