@@ -437,32 +437,42 @@ static void bench_large(void) {
 
 /* ---- what the pipeline itself costs ---------------------------------------------------------- */
 
+/* Batches of 64 rows, and of one row, as tables, games and inference have them: those with few
+   batches ahead, too. */
 static void bench_overhead(void) {
     static const int workers[] = {1, 2, 4, 16};
-    for (int b1 = 0; b1 < 2; b1++) {
+    static const struct {
+        const char *threads, *processes;
+        uint32_t batch;
+        int prefetch, wanted;
+    } rows[] = {{"overhead_ns_b64", "overhead_ns_b64_proc", 64, 16, 15},
+                {"overhead_ns_b1", "overhead_ns_b1_proc", 1, 16, 50},
+                {"overhead_ns_b1_p2", "overhead_ns_b1_p2_proc", 1, 2, 0}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
             struct load l = {.n_items = 1000000,
                              .row_bytes = 8,
-                             .batch = b1 ? 1 : 64,
+                             .batch = rows[r].batch,
                              .workers = workers[i],
-                             .prefetch = 16,
+                             .prefetch = rows[r].prefetch,
                              .fetch = fetch_nothing,
-                             .stride = b1 ? 512 : 64,
+                             .stride = rows[r].batch == 1 ? 512 : 64,
                              .seconds = quick ? 0.1 : 0.4};
             struct load proc = with_processes(&l);
             struct series s = {0};
-            struct measure m = {.bench = b1 ? "overhead_ns_b1" : "overhead_ns_b64",
-                                .unit = "ns/item",
-                                .lower_is_better = true};
-            snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":16,\"wanted\":%d",
-                     workers[i], b1 ? 50 : 15);
+            struct measure m = {
+                .bench = rows[r].threads, .unit = "ns/item", .lower_is_better = true};
+            int n = snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"prefetch\":%d", workers[i],
+                             rows[r].prefetch);
+            if (rows[r].wanted > 0)
+                snprintf(m.extra + n, sizeof m.extra - (size_t)n, ",\"wanted\":%d", rows[r].wanted);
             verify(&l, m.bench);
             verify(&proc, m.bench);
             compete(&s, "ours", "", sample_ns_per_item, &l);
             compete(&s, "proc", "", sample_ns_per_item, &proc);
             run_rounds(&s, m.bench, quick ? 5 : 7);
             put(&m, &s, 0, -1);
-            m.bench = b1 ? "overhead_ns_b1_proc" : "overhead_ns_b64_proc";
+            m.bench = rows[r].processes;
             put(&m, &s, 1, -1);
         }
     }
