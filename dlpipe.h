@@ -28749,7 +28749,9 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
-    case DLPI_FILE_NO_OPEN: return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_OPEN:
+        return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened%s", name,
+                        q->errnum == ENOENT ? "; check the path" : "");
     case DLPI_FILE_NO_STAT: return dlp_fail(q->item->call, q->errnum, "%s: fstat failed", name);
     case DLPI_FILE_IRREGULAR:
         return dlp_fail(q->item->call, q->errnum, "%s: %s", name,
@@ -28760,8 +28762,9 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
                         q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
-                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64 "; %s", name, q->want,
+                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity,
+                 f->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
@@ -29366,6 +29369,10 @@ static const char *dlpi_path_end(const char *path) {
     return n > 150 ? path + n - 150 : path;
 }
 
+/* What to do about a path that cannot be opened, behind the words of its errno; "": no more. */
+DLPI_COLD
+static const char *dlpi_path_cure(int errnum) { return errnum == ENOENT ? "; check the path" : ""; }
+
 /* dir: [DLPI_PATH_MAX] */
 DLPI_COLD
 static void dlpi_directory_of(char *dir, const char *path) {
@@ -29417,7 +29424,8 @@ static int dlpi_file_afresh(const char *path) {
 
 static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
-    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    return dlp_fail(part->call, errnum, "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
+                    dlpi_path_cure(errnum));
 }
 
 /* The download's own words, with the path before them. */
@@ -29637,7 +29645,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
 
 static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call, int errnum) {
     int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
-    dlpi_error_set(err, code, "paths", "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    dlpi_error_set(err, code, "paths", "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
+                   dlpi_path_cure(errnum));
     if (err) err->errnum = errnum;
     return code;
 }
@@ -29883,7 +29892,8 @@ static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) 
     if (rc == GLOB_ABORTED)
         return dlpi_mapped_system(err, dlpi_glob_note.path, "opendir", dlpi_glob_note.errnum);
     if (rc != 0 || found->gl_pathc == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%s: no file matches",
+        return dlpi_error_set(err, DLP_ERR_ARG, "pattern",
+                              "%s: no file matches; check the pattern and the working directory",
                               dlpi_path_end(pattern));
     qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, dlpi_tokens_by_bytes);
     return DLP_OK;
@@ -30456,8 +30466,8 @@ static int dlpi_folder_memory(dlp_error *err) {
 
 DLPI_COLD
 static int dlpi_folder_system(dlp_error *err, const char *path, const char *what, int errnum) {
-    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s", dlpi_path_end(path), what,
-                   strerror(errnum));
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s%s", dlpi_path_end(path), what,
+                   strerror(errnum), dlpi_path_cure(errnum));
     if (err) err->errnum = errnum;
     return DLP_ERR_SYSTEM;
 }
@@ -31038,8 +31048,9 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
     bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
     if (bytes == m->size) return DLP_OK;
     return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
-                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64, bytes,
-                             m->size);
+                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64
+                             "; copy it again",
+                             bytes, m->size);
 }
 
 static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
@@ -32187,7 +32198,8 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_t
 static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
     int64_t got;
     if (at > t->size || n > t->size - at) {
-        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s", what);
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s; copy it again",
+                       what);
         return NULL;
     }
     if (t->bytes != NULL) return t->bytes + at;
@@ -32237,7 +32249,7 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
     if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
     if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";
-    return "is no tar: the sum of its first header is wrong";
+    return "is no tar: the sum of its first header is wrong; check the path";
 }
 
 /* Read a header. Returns 1; 0: the end of the shard; -1. */
@@ -32252,8 +32264,10 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     if (memcmp(h, zeros, sizeof zeros) == 0 && !t->extent) return 0;
     if (!dlpi_tar_sum(h))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "%s",
-                              t->at == 0 && !t->extent ? dlpi_tar_other(h)
-                                                       : "the sum of this header is wrong");
+                              t->at == 0 && !t->extent
+                                  ? dlpi_tar_other(h)
+                                  : "the sum of this header is wrong; copy it again, or remove "
+                                    "its .dlpidx");
     to->type = (char)h[156];
     if (!dlpi_tar_number(h + 124, 12, &to->size))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the size in this header is no number");
@@ -32547,7 +32561,9 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     most = f->ragged ? row * (uint64_t)f->shape[0] : row;
     if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
         const char *takes = row > 1 ? "whole rows, up to " : "up to ";
-        dlpi_tar_fail(told, 0, "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64,
+        dlpi_tar_fail(told, 0,
+                      "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64
+                      "; change its shape",
                       s->key, m->extension, m->bytes, f->name, f->ragged ? takes : "", most);
         return DLP_ERR_LENGTH;
     }
@@ -32566,8 +32582,9 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
         if (m != NULL)
             rc = dlpi_tar_field(&d->fields[i], item, i, told, s, m);
         else if (!d->optional || !d->fields[i].ragged)
-            rc = dlpi_tar_fail(told, 0, "%.80s has no member .%.50s", s->key,
-                               d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+            rc = dlpi_tar_fail(
+                told, 0, "%.60s has no member .%.40s; name the field after an extension", s->key,
+                d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
     }
     return rc;
 }

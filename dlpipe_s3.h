@@ -6904,15 +6904,16 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* The metadata service is asked last. Where nothing answers, this is no machine of AWS. */
+/* The metadata service is asked last. Elsewhere than on a machine of AWS it does not answer. */
 DLPI_COLD
 static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
                                  dlp_s3_error *err) {
-    if (a->status) return dlpi_s3_ask_error(a, s, err);
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                             "credentials: none in environment and profile; %s: %.60s; set "
-                             "AWS_ACCESS_KEY_ID or AWS_PROFILE",
-                             s->from, a->why);
+    const int code = dlpi_s3_ask_error(a, s, err);
+    const size_t n = err ? strlen(err->message) : 0;
+    if (err)
+        snprintf(err->message + n, sizeof err->message - n,
+                 "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
+    return code;
 }
 
 /* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
@@ -13023,8 +13024,10 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
             q->item->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again", text,
             (unsigned long long)q->got, (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
-        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu", text, (unsigned long long)q->got,
-                 fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu; %s", text,
+                 (unsigned long long)q->got, fixed ? "the field takes" : "the most are",
+                 (unsigned long long)s->capacity,
+                 s->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %llu bytes are not whole rows of %llu", text,

@@ -256,8 +256,10 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
             q->item->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again", text,
             (unsigned long long)q->got, (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
-        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu", text, (unsigned long long)q->got,
-                 fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu; %s", text,
+                 (unsigned long long)q->got, fixed ? "the field takes" : "the most are",
+                 (unsigned long long)s->capacity,
+                 s->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %llu bytes are not whole rows of %llu", text,

@@ -1678,7 +1678,8 @@ static void answer_try(void) {
         CHECK(log_lines && (c->code || strstr(logged, "valid until 20130524T010000Z")));
     } else {
         CHECK(strstr(error.message, c->says) && cred_cache->version == 0);
-        CHECK(source != 2 || c->mode != SLOW || strstr(error.message, "set AWS_ACCESS_KEY_ID"));
+        CHECK(source != 2 || (c->mode != SLOW && c->mode != STATUS) ||
+              strstr(error.message, "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE"));
         CHECK(error.http_status == (c->mode == STATUS ? c->status : 0));
     }
     for (int i = 0; i < 2000 && source < 2 && DLPI_LOAD_RLX(&server.requests) < c->requests; i++)
