@@ -166,6 +166,8 @@ OWN_UNITS := $(filter-out $(TIMED) $(STATIC_UNITS),$(OWN_UNITS))
 $(addprefix $(B)/tests/,$(OWN_UNITS)): O0 := -O0
 $(addprefix $(B)/tests/,$(STATIC_UNITS)): O0 := -DDLPIPE_STATIC
 
+$(B)/tests/plan_picture: examples/graph.c
+
 # A program that does not compile is a failed test, which shows what the compiler said.
 $(B)/tests/%: %.c $(B)/lib/tests.a $(HEADERS) $(COMMON) Makefile
 	@mkdir -p $(@D)

@@ -2847,9 +2847,10 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    With `window` a stream's items are cut every so many, on over passes, and each of these windows
    is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
    C x window items, whatever order their parts have them in. The last window of an epoch is
-   shorter. The first batch waits for a window of each stream, and the inputs of a window stay in
-   their cells until all of it is given. That takes cells: with parts of 1 item as many as the
-   window has items, with min_items that part of them; start says where queue_size is too little for
+   shorter. The first batch waits for a window of each stream. An input stays in its cell until its
+   last item is given. So a window takes as many cells as its items may lie in, and the batch those
+   of its own rows: of inputs of 1 item, as behind a filter, as many cells as these have items, at
+   most 2^22; with min_items that part of them. start says where queue_size is too little for
    it, and the plan what the cells cost. A state is in the window, and another run makes its inputs
    again: where they have other items than they had, that is DLP_ERR_RESUME.
 
@@ -28842,7 +28843,9 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
-    case DLPI_FILE_NO_OPEN: return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_OPEN:
+        return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened%s", name,
+                        q->errnum == ENOENT ? "; check the path" : "");
     case DLPI_FILE_NO_STAT: return dlp_fail(q->item->call, q->errnum, "%s: fstat failed", name);
     case DLPI_FILE_IRREGULAR:
         return dlp_fail(q->item->call, q->errnum, "%s: %s", name,
@@ -28853,8 +28856,9 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
                         q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
-                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64 "; %s", name, q->want,
+                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity,
+                 f->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
@@ -29459,6 +29463,10 @@ static const char *dlpi_path_end(const char *path) {
     return n > 150 ? path + n - 150 : path;
 }
 
+/* What to do about a path that cannot be opened, behind the words of its errno; "": no more. */
+DLPI_COLD
+static const char *dlpi_path_cure(int errnum) { return errnum == ENOENT ? "; check the path" : ""; }
+
 /* dir: [DLPI_PATH_MAX] */
 DLPI_COLD
 static void dlpi_directory_of(char *dir, const char *path) {
@@ -29510,7 +29518,8 @@ static int dlpi_file_afresh(const char *path) {
 
 static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
-    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    return dlp_fail(part->call, errnum, "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
+                    dlpi_path_cure(errnum));
 }
 
 /* The download's own words, with the path before them. */
@@ -29730,7 +29739,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
 
 static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call, int errnum) {
     int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
-    dlpi_error_set(err, code, "paths", "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    dlpi_error_set(err, code, "paths", "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
+                   dlpi_path_cure(errnum));
     if (err) err->errnum = errnum;
     return code;
 }
@@ -29976,7 +29986,8 @@ static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) 
     if (rc == GLOB_ABORTED)
         return dlpi_mapped_system(err, dlpi_glob_note.path, "opendir", dlpi_glob_note.errnum);
     if (rc != 0 || found->gl_pathc == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%s: no file matches",
+        return dlpi_error_set(err, DLP_ERR_ARG, "pattern",
+                              "%s: no file matches; check the pattern and the working directory",
                               dlpi_path_end(pattern));
     qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, dlpi_tokens_by_bytes);
     return DLP_OK;
@@ -30549,8 +30560,8 @@ static int dlpi_folder_memory(dlp_error *err) {
 
 DLPI_COLD
 static int dlpi_folder_system(dlp_error *err, const char *path, const char *what, int errnum) {
-    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s", dlpi_path_end(path), what,
-                   strerror(errnum));
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s%s", dlpi_path_end(path), what,
+                   strerror(errnum), dlpi_path_cure(errnum));
     if (err) err->errnum = errnum;
     return DLP_ERR_SYSTEM;
 }
@@ -31131,8 +31142,9 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
     bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
     if (bytes == m->size) return DLP_OK;
     return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
-                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64, bytes,
-                             m->size);
+                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64
+                             "; copy it again",
+                             bytes, m->size);
 }
 
 static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
@@ -32280,7 +32292,8 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_t
 static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
     int64_t got;
     if (at > t->size || n > t->size - at) {
-        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s", what);
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s; copy it again",
+                       what);
         return NULL;
     }
     if (t->bytes != NULL) return t->bytes + at;
@@ -32330,7 +32343,7 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
     if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
     if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";
-    return "is no tar: the sum of its first header is wrong";
+    return "is no tar: the sum of its first header is wrong; check the path";
 }
 
 /* Read a header. Returns 1; 0: the end of the shard; -1. */
@@ -32345,8 +32358,10 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     if (memcmp(h, zeros, sizeof zeros) == 0 && !t->extent) return 0;
     if (!dlpi_tar_sum(h))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "%s",
-                              t->at == 0 && !t->extent ? dlpi_tar_other(h)
-                                                       : "the sum of this header is wrong");
+                              t->at == 0 && !t->extent
+                                  ? dlpi_tar_other(h)
+                                  : "the sum of this header is wrong; copy it again, or remove "
+                                    "its .dlpidx");
     to->type = (char)h[156];
     if (!dlpi_tar_number(h + 124, 12, &to->size))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the size in this header is no number");
@@ -32640,7 +32655,9 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     most = f->ragged ? row * (uint64_t)f->shape[0] : row;
     if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
         const char *takes = row > 1 ? "whole rows, up to " : "up to ";
-        dlpi_tar_fail(told, 0, "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64,
+        dlpi_tar_fail(told, 0,
+                      "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64
+                      "; change its shape",
                       s->key, m->extension, m->bytes, f->name, f->ragged ? takes : "", most);
         return DLP_ERR_LENGTH;
     }
@@ -32659,8 +32676,9 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
         if (m != NULL)
             rc = dlpi_tar_field(&d->fields[i], item, i, told, s, m);
         else if (!d->optional || !d->fields[i].ragged)
-            rc = dlpi_tar_fail(told, 0, "%.80s has no member .%.50s", s->key,
-                               d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+            rc = dlpi_tar_fail(
+                told, 0, "%.60s has no member .%.40s; name the field after an extension", s->key,
+                d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
     }
     return rc;
 }
@@ -38431,28 +38449,48 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
    >>impl-plan-picture      A PLAN AS A PICTURE
    One column of boxes: the stages in the order of the data, and the consumer. A stage without a
    link of its own sticks to the box above it. A link to the next box is a straight arrow with its
-   words at the right. Any other link is an arc at the left. */
+   words at the right. Any other link is an arc at the left.
+
+   Why no words lie on anything else:
+   * Words of links stand between two boxes. Arcs bend beside boxes alone, so no level line is
+     there.
+   * Each arc has a lane, and its words are left of its line. The next lane begins left of all
+     words of this lane, so no upright line of another lane meets them.
+   * Arcs that share a lane have no height in common. Words stand within the height of their arc.
+   * A box is as wide as its texts, which are cut to fit (dlpi_text_units). */
 
 enum {
-    DLPI_PLAN_WIDTH = 840,
     DLPI_PLAN_TOP = 64,
-    DLPI_PLAN_BOX_X = 310,
-    DLPI_PLAN_BOX = 330, /* width of a box */
+    DLPI_PLAN_EDGE = 16,
+    DLPI_PLAN_BOX_X = 310,    /* at least */
+    DLPI_PLAN_BOX = 400,      /* width of a box */
+    DLPI_PLAN_BOX_UNITS = 52, /* of text in a box (dlpi_text_units) */
     DLPI_PLAN_BOX_HEIGHT = 40,
     DLPI_PLAN_STUCK = 22, /* height of a box that sticks to the one above it */
     DLPI_PLAN_GAP = 44,
-    DLPI_PLAN_LANE = 16, /* from arc to arc */
-    DLPI_PLAN_LINE = 14  /* from one line of text to the next */
+    DLPI_PLAN_FIRST = 24, /* from a box to the first lane of arcs */
+    DLPI_PLAN_BESIDE = 6, /* from words to their arc */
+    DLPI_PLAN_LINE = 14   /* from one line of text to the next */
 };
+
+/* A link that is drawn at the left. */
+typedef struct dlpi_arc {
+    const dlp_link *link;
+    int y, end;      /* where it leaves its box, and where it comes in */
+    int least, most; /* the same, sorted */
+    int lane, words; /* its upright line; the top of the gap with its words */
+} dlpi_arc;
 
 /* Where the boxes are. The consumer is the last of them. */
 typedef struct dlpi_boxes {
     const dlp_plan *plan;
-    int n;
+    int n, x;         /* boxes; their left edge */
+    int right, pitch; /* pixels from there to the end of words; from lane to lane */
     int y[DLP_MAX_STAGES + 1], height[DLP_MAX_STAGES + 1];
-    int head[DLP_MAX_STAGES + 1];   /* the box that this one sticks to, or the box itself */
-    int arcs, words[DLP_MAX_LINKS]; /* words[arc]: where its words are */
-    const dlp_link *arc[DLP_MAX_LINKS];
+    int head[DLP_MAX_STAGES + 1]; /* the box that this one sticks to, or the box itself */
+    const dlp_link *down[DLP_MAX_STAGES + 1]; /* the link from the box above it */
+    int arcs;
+    dlpi_arc arc[DLP_MAX_LINKS]; /* short ones first */
 } dlpi_boxes;
 
 DLPI_COLD
@@ -38502,7 +38540,6 @@ DLPI_COLD
 static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
     int y = DLPI_PLAN_TOP - DLPI_PLAN_GAP;
     b->plan = plan;
-    b->arcs = 0;
     b->n = (int)plan->n_stages + 1;
     for (int i = 0; i < b->n; i++) {
         const bool last = i == b->n - 1;
@@ -38516,91 +38553,136 @@ static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
 
 DLPI_COLD
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
-    const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
+    const int y = b->y[i], x = b->x + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
     const bool head = b->head[i] == i, copies = st != NULL && strcmp(st->what, "copy") == 0;
     const char *name = st == NULL ? "consumer" : copies ? "copy into rows" : st->name;
     static const char *const runs_in[2][2] = {{"thread", "threads"},
                                               {"worker process", "worker processes"}};
     const char *const *run;
-    char line[120], what[48];
+    char line[160], kind[48];
     dlpi_text t = {line, sizeof line, 0};
-    dlpi_svg_box(o, st != NULL ? "box" : "box user", DLPI_PLAN_BOX_X, y, DLPI_PLAN_BOX,
-                 b->height[i]);
-    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, name, 34);
+    dlpi_svg_box(o, st != NULL ? "box" : "box user", b->x, y, DLPI_PLAN_BOX, b->height[i]);
+    if (head) dlpi_svg_text(o, "head", x, y + 16, name, 34);
     if (st == NULL) return;
-    dlpi_plan_kind(st->kind, what, sizeof what);
-    dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "",
-                  copies             ? st->name
-                  : st->what[0] != 0 ? st->what
-                                     : what);
+    dlpi_plan_kind(st->kind, kind, sizeof kind);
+    const char *what = st->what[0] != 0 ? st->what : kind;
+    const bool said = !head && strcmp(what, st->name) == 0; /* by the name */
+    if (!head) dlpi_text_add(&t, "%.31s%s", st->name, said ? "" : ": ");
+    if (!said) dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "", copies ? st->name : what);
     run = runs_in[st->placement & 1];
     if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
     if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");
-    if (!head && strcmp(line, st->name) == 0) return;
-    dlpi_svg_text(o, "sub", head ? x : DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y + (head ? 32 : 16),
-                  line, head ? 60 : 30);
+    dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
+/* The words of a link, in two lines. Returns pixels that no common font exceeds. */
 DLPI_COLD
-static void dlpi_link_words(dlpi_out *o, const char *css, int x, int y, const dlp_link *l) {
-    char line[100];
-    snprintf(line, sizeof line, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
-             dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
-    dlpi_svg_text(o, css, x, y, line, 60);
-    snprintf(line, sizeof line, "%d writer%s, %d reader%s", (int)l->writers,
-             l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
-    dlpi_svg_text(o, css, x, y + DLPI_PLAN_LINE, line, 60);
+static int dlpi_link_lines(const dlp_link *l, char lines[2][100]) {
+    const int n =
+        snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
+                 dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
+    const int m = snprintf(lines[1], 100, "%d writer%s, %d reader%s", (int)l->writers,
+                           l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
+    return (n > m ? n : m) * 726 / 100 + 1;
+}
+
+/* gap: the top of the gap between two boxes. */
+DLPI_COLD
+static void dlpi_link_words(dlpi_out *o, const char *css, int x, int gap, const dlp_link *l) {
+    char lines[2][100];
+    dlpi_link_lines(l, lines);
+    dlpi_svg_text(o, css, x, gap + 18, lines[0], 100);
+    dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
+}
+
+/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. */
+DLPI_COLD
+static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
+    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
+    const int low = from < to ? from : to, high = from < to ? to : from;
+    dlpi_arc a = {l, y, end, y < end ? y : end, y < end ? end : y, 0, b->y[high] - DLPI_PLAN_GAP};
+    const int middle = (y + end - DLPI_PLAN_GAP) / 2;
+    int i = b->arcs++;
+    for (int k = low + 1; k < high; k++)
+        if (b->head[k] == k && abs(b->y[k] - DLPI_PLAN_GAP - middle) < abs(a.words - middle))
+            a.words = b->y[k] - DLPI_PLAN_GAP;
+    for (; i > 0 && b->arc[i - 1].most - b->arc[i - 1].least > a.most - a.least; i--)
+        b->arc[i] = b->arc[i - 1];
+    b->arc[i] = a;
+}
+
+/* Give each arc the first lane in which no arc before it has some of its height. Returns the number
+   of lanes. */
+DLPI_COLD
+static int dlpi_arcs_lanes(dlpi_boxes *b) {
+    int lanes = 0;
+    for (int i = 0; i < b->arcs; i++) {
+        dlpi_arc *a = &b->arc[i];
+        for (int k = 0; k < i; k++) {
+            const dlpi_arc *c = &b->arc[k];
+            if (c->lane != a->lane || c->most < a->least || a->most < c->least) continue;
+            a->lane++;
+            k = -1; /* from the first again: the lane only grows */
+        }
+        lanes = a->lane < lanes ? lanes : a->lane + 1;
+    }
+    return lanes;
+}
+
+/* Lanes go from right to left, and the boxes are at the right of them. */
+DLPI_COLD
+static void dlpi_links_lay(dlpi_boxes *b) {
+    char lines[2][100];
+    int left;
+    b->right = DLPI_PLAN_BOX;
+    for (uint32_t i = 0; i < b->plan->n_links; i++) {
+        const dlp_link *l = &b->plan->links[i];
+        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
+        const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
+        const int pixels =
+            dlpi_link_lines(l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
+        int *const most = down ? &b->right : &b->pitch;
+        *most = pixels > *most ? pixels : *most;
+        if (down)
+            b->down[to] = l;
+        else
+            dlpi_arc_add(b, from, to, l);
+    }
+    left = DLPI_PLAN_EDGE + DLPI_PLAN_FIRST + dlpi_arcs_lanes(b) * b->pitch;
+    b->x = left > DLPI_PLAN_BOX_X ? left : DLPI_PLAN_BOX_X;
+}
+
+/* True if data go from the box above to this one: all stages but outs pass them on. */
+DLPI_COLD
+static bool dlpi_plan_passes(const dlpi_boxes *b, int to) {
+    int32_t kind = b->plan->stages[b->head[to - 1]].kind;
+    if (kind == DLP_STAGE_OUT) kind = -1;
+    return b->down[to] != NULL || kind >= 0;
 }
 
 /* An arrow down to this box from the box above. l: NULL: there is no link, but data go there. */
 DLPI_COLD
 static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
-    const int x = DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
+    const int x = b->x + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
     dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
                    y, b->y[to] - 7);
     dlpi_out_print(o, "<path d=\"M%d %dl-4 -8h8z\"/>\n", x, b->y[to]);
-    if (l != NULL) dlpi_link_words(o, "words", x + 10, y + 18, l);
+    if (l != NULL) dlpi_link_words(o, "words", x + 10, y, l);
 }
 
-/* The place of the next arc's words, near y, which no other words have. */
 DLPI_COLD
-static int dlpi_arc_words(dlpi_boxes *b, int y) {
+static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
     for (int i = 0; i < b->arcs; i++) {
-        if (abs(b->words[i] - y) >= 2 * DLPI_PLAN_LINE + 4) continue;
-        y = b->words[i] + 2 * DLPI_PLAN_LINE + 4;
-        i = -1; /* from the first again: y only grows */
+        const dlpi_arc *a = &b->arc[i];
+        const int x = b->x - DLPI_PLAN_FIRST - a->lane * b->pitch;
+        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", b->x, a->y, x, a->end,
+                       b->x - 7);
+        dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
+        dlpi_link_words(o, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
     }
-    return b->words[b->arcs++] = y;
-}
-
-/* An arrow at the left. */
-DLPI_COLD
-static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dlp_link *l) {
-    const int n = b->arcs, x = DLPI_PLAN_BOX_X, lane = x - 24 - n * DLPI_PLAN_LANE;
-    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
-    dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", x, y, lane, end, x - 7);
-    dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", x, end);
-    b->arc[n] = l;
-    dlpi_arc_words(b, (y + end) / 2);
-}
-
-DLPI_COLD
-static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
-    const dlp_link *down[DLP_MAX_STAGES + 1] = {NULL};
-    for (uint32_t i = 0; i < b->plan->n_links; i++) {
-        const dlp_link *l = &b->plan->links[i];
-        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
-        if (to > 0 && b->head[to - 1] == from && down[to] == NULL)
-            down[to] = l;
-        else
-            dlpi_link_arc(o, b, from, to, l);
-    }
-    for (int i = 0; i < b->arcs; i++) /* over the lines of all arcs */
-        dlpi_link_words(o, "arc", DLPI_PLAN_BOX_X - 30 - i * DLPI_PLAN_LANE, b->words[i],
-                        b->arc[i]);
     for (int i = 1; i < b->n; i++)
-        if (b->head[i] == i) dlpi_link_down(o, b, i, down[i]);
+        if (b->head[i] == i && dlpi_plan_passes(b, i)) dlpi_link_down(o, b, i, b->down[i]);
 }
 
 DLPI_COLD
@@ -38610,14 +38692,16 @@ static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
     dlpi_boxes b;
     char line[200];
     memset(&v, 0, sizeof v);
+    memset(&b, 0, sizeof b);
     dlpi_boxes_lay(&b, plan);
-    v.width = DLPI_PLAN_WIDTH;
-    v.height = b.y[b.n - 1] + b.height[b.n - 1] + 16;
+    dlpi_links_lay(&b);
+    v.width = b.x + b.right + DLPI_PLAN_EDGE;
+    v.height = b.y[b.n - 1] + b.height[b.n - 1] + DLPI_PLAN_EDGE;
     v.font = 11;
     dlpi_svg_style(o, &v);
     dlpi_out_print(o, "<style>.box{fill:#eef3f8;stroke:#0072b2}.user{fill:#fdf3e1;stroke:#e69f00}"
                       ".link{fill:none;stroke:#555}.none{stroke-dasharray:3 3}.arc{"
-                      "text-anchor:end;paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n");
+                      "text-anchor:end}</style>\n");
     snprintf(line, sizeof line, "%" PRIu32 " stages, %s in all", plan->n_stages,
              dlpi_num_bytes((double)plan->total_bytes).s);
     dlpi_svg_text(o, "title", 16, 27, line, 80);

@@ -1887,7 +1887,7 @@ static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], u
     if (colon == end) return NULL;
     n = (size_t)(end - colon) - 1;
     if (n >= 1 && n <= 5) number = dlpi_s3_number(colon + 1, n);
-    if (number < 1 || number > 65535) return "the port is none of 1..65535";
+    if (number < 1 || number > 65535) return "the port must be 1..65535";
     *port = (uint16_t)number;
     return NULL;
 }
@@ -1926,7 +1926,7 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     }
     n = strcspn(at, "/?#");
     *why = NULL;
-    if (memchr(at, '@', n)) *why = "it has a user's name";
+    if (memchr(at, '@', n)) *why = "it has a user's name, which is refused";
     if (strpbrk(at, "?#")) *why = "it has a query or a fragment";
     if (!*why) *why = dlpi_s3_authority(at, n, e.host, &e.port);
     if (!*why) *why = dlpi_s3_endpoint_path(&e, at + n);
@@ -1949,7 +1949,7 @@ static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
     size_t n = at ? (size_t)(at - url) + 3 + strcspn(at + 3, "/?#") : sizeof front;
-    if (n >= sizeof front) return "it is no URL";
+    if (n >= sizeof front) return "the URL must be http(s)://HOST[:PORT][/PATH]";
     memcpy(front, url, n);
     front[n] = '\0';
     *rest = url + n;
@@ -2044,6 +2044,7 @@ enum {
 typedef struct dlpi_s3_xml {
     const char *at, *end;
     const char *why;   /* BAD: in words */
+    const char *where; /* BAD: the place */
     dlpi_s3_span name; /* without its namespace */
     dlpi_s3_span text;
     dlpi_s3_span open[DLPI_S3_XML_DEPTH]; /* whole names of what is open */
@@ -2063,6 +2064,7 @@ static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
 DLPI_COLD
 static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     x->why = why;
+    x->where = x->at;
     x->at = x->end;
     x->closes = 0;
     x->depth = x->begun = 0; /* it stays bad */
@@ -2112,7 +2114,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     while (x->at < x->end && dlpi_s3_is_space(*x->at)) x->at++;
     if (x->at == x->end || *x->at != '>') return dlpi_s3_xml_bad(x, "a tag does not end");
     x->at++;
-    if (x->depth == 0) return dlpi_s3_xml_bad(x, "an element ends that did not begin");
+    if (x->depth == 0) return dlpi_s3_xml_bad(x, "an end without a beginning");
     open = &x->open[x->depth - 1];
     if (open->n != whole.n || memcmp(open->at, whole.at, whole.n) != 0)
         return dlpi_s3_xml_bad(x, "elements overlap");
@@ -2161,10 +2163,10 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
             while (from < x->at && dlpi_s3_is_space(*from)) from++;
             if (from < x->at) return dlpi_s3_xml_bad(x, "text outside of all elements");
         } else if (dlpi_s3_xml_at(x, "<?")) {
-            if (!dlpi_s3_xml_pass(x, "?>")) return dlpi_s3_xml_bad(x, "a remark does not end");
+            if (!dlpi_s3_xml_pass(x, "?>")) return dlpi_s3_xml_bad(x, "a comment does not end");
         } else if (dlpi_s3_xml_at(x, "<!--")) {
             x->at += 4;
-            if (!dlpi_s3_xml_pass(x, "-->")) return dlpi_s3_xml_bad(x, "a remark does not end");
+            if (!dlpi_s3_xml_pass(x, "-->")) return dlpi_s3_xml_bad(x, "a comment does not end");
         } else if (dlpi_s3_xml_at(x, "<![CDATA[") && x->depth > 0) {
             x->at += 9;
             x->text.at = x->at;
@@ -2172,7 +2174,7 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
             x->text.n = (size_t)(x->at - 3 - x->text.at);
             return DLPI_S3_XML_CDATA;
         } else if (dlpi_s3_xml_at(x, "<!")) {
-            return dlpi_s3_xml_bad(x, "a document type");
+            return dlpi_s3_xml_bad(x, "a document type, which is refused");
         } else if (dlpi_s3_xml_at(x, "</")) {
             x->at += 2;
             return dlpi_s3_xml_close(x);
@@ -2181,7 +2183,8 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
             return dlpi_s3_xml_open(x);
         }
     }
-    if (x->depth > 0 || !x->begun) return dlpi_s3_xml_bad(x, x->why ? x->why : "it ends early");
+    if (x->why) return DLPI_S3_XML_BAD; /* it stays bad */
+    if (x->depth > 0 || !x->begun) return dlpi_s3_xml_bad(x, "the answer ends early");
     return DLPI_S3_XML_END;
 }
 
@@ -2951,12 +2954,13 @@ static bool dlpi_s3_region_ok(const char *region) {
 DLPI_COLD
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
-        {"--x-s3", "a directory bucket (S3 Express), which is not supported"},
-        {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
-        {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
+        {"--x-s3", "a directory bucket (S3 Express), which is not supported; use another bucket"},
+        {"--xa-s3", "an access point of S3 Express, which is not supported; use another bucket"},
+        {"--op-s3",
+         "an access point of S3 on Outposts, which is not supported; use another bucket"}};
     size_t n = strlen(bucket);
     if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
-        return "'.' and '..' are steps of a path, and no buckets";
+        return "must not be '.' or '..', which are steps of a path";
     if (strncmp(bucket, "arn:", 4) == 0) return "an ARN; give the alias of the access point";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -3102,7 +3106,7 @@ typedef struct dlpi_s3_http {
     bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
-    const char *why;       /* BAD: in words, static; else NULL */
+    const char *why;       /* BAD: in words, static or in line; else NULL */
     /* Where it stands. */
     uint64_t left;      /* of the body, or of this chunk */
     int64_t retry_at_s; /* Retry-After as a date; -1 */
@@ -3175,6 +3179,9 @@ static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
     return DLPI_S3_HTTP_BAD;
 }
 
+/* What to do about all of them. */
+static const char dlpi_s3_http_cure[] = "; check endpoint and proxy, which must speak HTTP/1.1";
+
 /* Keep a value whole, or "". */
 static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[0] = 0;
@@ -3188,6 +3195,15 @@ static void dlpi_s3_http_keep_shown(char *to, size_t size, const char *s, size_t
     if (n >= size) n = size - 1;
     for (size_t i = 0; i < n; i++) to[i] = s[i] > 32 && s[i] < 127 ? s[i] : '?';
     to[n] = 0;
+}
+
+/* Name a header, and the value that is wrong. The line is not needed any more. */
+DLPI_COLD static int dlpi_s3_http_bad_value(dlpi_s3_http *h, const char *name, const char *s,
+                                            size_t n, const char *must) {
+    char said[32];
+    dlpi_s3_http_keep_shown(said, sizeof said, s, n);
+    snprintf(h->line, sizeof h->line, "%s is \"%s\", must be %s", name, said, must);
+    return dlpi_s3_http_bad(h, h->line);
 }
 
 static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n) {
@@ -3223,9 +3239,10 @@ static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
     if (n == 0) return dlpi_s3_http_bad(h, "Content-Length is empty");
     while (dlpi_s3_http_element(&s, &n, &one, &length)) {
         if (!dlpi_s3_decimal(one, length, &x))
-            return dlpi_s3_http_bad(h, "Content-Length is not a number, or too large");
+            return dlpi_s3_http_bad_value(h, "Content-Length", one, length, "a number below 2^63");
         if (h->has_length && h->content_length != (int64_t)x)
-            return dlpi_s3_http_bad(h, "two different Content-Length");
+            return dlpi_s3_http_bad_value(h, "a second Content-Length", one, length,
+                                          "as the first");
         h->has_length = true;
         h->content_length = (int64_t)x;
     }
@@ -3234,7 +3251,7 @@ static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
 
 static int dlpi_s3_http_on_coding(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->chunked || n != 7 || !dlpi_s3_http_is(s, "chunked", 7))
-        return dlpi_s3_http_bad(h, "a Transfer-Encoding that is not just chunked");
+        return dlpi_s3_http_bad_value(h, "Transfer-Encoding", s, n, "chunked, once");
     h->chunked = true;
     return 0;
 }
@@ -3374,9 +3391,9 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     size_t k = 0;
     while (k < n && dlpi_s3_http_is_token((unsigned char)s[k])) k++;
     if (k == 0 && (s[0] == ' ' || s[0] == '\t'))
-        return dlpi_s3_http_bad(h, "a header line is folded");
+        return dlpi_s3_http_bad(h, "a header line goes on in the next (folded)");
     if (k == 0 || k == n || s[k] != ':')
-        return dlpi_s3_http_bad(h, "a header line without a name and a colon");
+        return dlpi_s3_http_bad(h, "a header line has no name and colon");
     if (h->at == DLPI_S3_AT_TRAILER) return 0;
     value += k + 1;
     n -= k + 1;
@@ -3401,9 +3418,9 @@ static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
     h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
     if (h->version_minor < 0 || h->status < 0 || s[8] != ' ' || (n > 12 && s[12] != ' '))
-        return dlpi_s3_http_bad(h, "the status line is damaged");
+        return dlpi_s3_http_bad(h, "the status line is not HTTP/1.x and a number");
     if (h->status < 100 || h->status > 599)
-        return dlpi_s3_http_bad(h, "a status that is not 100..599");
+        return dlpi_s3_http_bad_value(h, "the status", s + 9, 3, "100..599");
     h->at = DLPI_S3_AT_FIELD;
     return 0;
 }
@@ -3430,19 +3447,20 @@ static void dlpi_s3_http_frame(dlpi_s3_http *h) {
 }
 
 static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
-    if (h->status == 101) return dlpi_s3_http_bad(h, "101, though no other protocol was asked for");
+    if (h->status == 101)
+        return dlpi_s3_http_bad(h, "the answer is 101, and no other protocol was asked for");
     if (h->status < 200) {
         if (++h->interims > DLPI_S3_HTTP_INTERIMS)
-            return dlpi_s3_http_bad(h, "too many 1xx answers");
+            return dlpi_s3_http_bad(h, "more than 16 answers of 1xx");
         dlpi_s3_http_clear(h);
         return 0;
     }
     if (h->chunked && h->has_length)
-        return dlpi_s3_http_bad(h, "both Content-Length and Transfer-Encoding");
+        return dlpi_s3_http_bad(h, "the answer has both Content-Length and Transfer-Encoding");
     if (h->chunked && h->version_minor == 0)
-        return dlpi_s3_http_bad(h, "Transfer-Encoding in HTTP/1.0");
+        return dlpi_s3_http_bad(h, "the answer has Transfer-Encoding, but is HTTP/1.0");
     if (h->status == 206 && h->range_bad)
-        return dlpi_s3_http_bad(h, "206 with a Content-Range that makes no sense");
+        return dlpi_s3_http_bad(h, "the answer is 206, but its Content-Range is damaged");
     if (h->range_bad) h->has_range = false;
     if (h->range_bad) h->range_first = h->range_last = h->range_total = UINT64_MAX;
     dlpi_s3_http_retry(h);
@@ -3457,12 +3475,12 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     for (; k < n && k <= DLPI_S3_HTTP_DIGITS && dlpi_s3_hex_digit(s[k]) >= 0; k++)
         size = size << 4 | (uint64_t)dlpi_s3_hex_digit(s[k]); /* beyond 16 digits it is refused */
     digits = k;
-    if (digits == 0) return dlpi_s3_http_bad(h, "a chunk without a size");
+    if (digits == 0) return dlpi_s3_http_bad(h, "a chunk of the body has no size");
     if (digits > DLPI_S3_HTTP_DIGITS || size > (uint64_t)INT64_MAX)
-        return dlpi_s3_http_bad(h, "a chunk's size is too large");
+        return dlpi_s3_http_bad(h, "a chunk's size is not below 2^63");
     h->extension_bytes += (uint32_t)(n - digits);
     if (h->extension_bytes > DLPI_S3_HTTP_HEAD_BYTES)
-        return dlpi_s3_http_bad(h, "too many bytes of chunk extensions");
+        return dlpi_s3_http_bad(h, "chunk extensions have more than 64 KiB");
     while (k < n && (s[k] == ' ' || s[k] == '\t')) k++;
     if (digits < n && (k == n || s[k] != ';'))
         return dlpi_s3_http_bad(h, "a chunk's size is not a number");
@@ -3479,7 +3497,7 @@ static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->at == DLPI_S3_AT_SIZE) return dlpi_s3_http_size(h, s, n - 2);
     h->head_bytes += (uint32_t)n;
     if (h->head_bytes > DLPI_S3_HTTP_HEAD_BYTES)
-        return dlpi_s3_http_bad(h, "too many bytes of header lines");
+        return dlpi_s3_http_bad(h, "header lines have more than 64 KiB");
     if (h->at == DLPI_S3_AT_STATUS) return dlpi_s3_http_status(h, s, n - 2);
     if (n > 2) return dlpi_s3_http_field(h, s, n - 2);
     if (h->at == DLPI_S3_AT_FIELD) return dlpi_s3_http_head_end(h);
@@ -3503,7 +3521,8 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
     const char *lf = memchr(s, '\n', look);
     if (lf) look = (size_t)(lf - s) + 1;
     if (h->at == DLPI_S3_AT_STATUS && !dlpi_s3_http_begins(h, s, look))
-        return dlpi_s3_http_bad(h, "not an answer of HTTP/1");
+        return dlpi_s3_http_bad(h,
+                                "the answer does not begin with HTTP/1 (https, or another port?)");
     *used += look;
     if (lf && h->line_n == 0) return dlpi_s3_http_line(h, s, look);
     memcpy(h->line + h->line_n, s, look);
@@ -3513,7 +3532,9 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
         h->line_n = 0;
         return dlpi_s3_http_line(h, h->line, look);
     }
-    return h->line_n == most ? dlpi_s3_http_bad(h, "a line is too long") : 0;
+    if (h->line_n < most) return 0;
+    return dlpi_s3_http_bad(h, h->at == DLPI_S3_AT_SIZE ? "a chunk's line is longer than 256 bytes"
+                                                        : "a header line is longer than 8 KiB");
 }
 
 /* ---- bodies ---- */
@@ -3998,7 +4019,7 @@ static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
         return true;
-    snprintf(why, size, "ca_file '%.100s' holds no certificates in PEM form", ca_file);
+    snprintf(why, size, "ca_file '%.80s' holds no certificates in PEM form; give another", ca_file);
     errno = EKEYREJECTED;
     return false;
 }
@@ -4111,7 +4132,8 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
         words && ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) >= SSL_AD_REASON_OFFSET;
     if (verified != X509_V_OK && !SSL_is_init_finished(s->ssl)) {
         s->broken = EKEYREJECTED;
-        snprintf(s->why, sizeof s->why, "certificate of %.60s is refused: %s", s->host,
+        snprintf(s->why, sizeof s->why,
+                 "certificate of %.60s is refused: %s; give its authority as ca_file", s->host,
                  X509_verify_cert_error_string(verified));
     } else if (s->demanded && (alert || !SSL_is_init_finished(s->ssl))) {
         s->broken = EKEYREJECTED;
@@ -4209,8 +4231,8 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
-                                 strerror(errno));
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.80s': %s; check the path",
+                                 ca_file, strerror(errno));
     tls = (dlpi_s3_tls *)calloc(1, sizeof *tls + strlen(ca_file) + 1);
     if (!tls) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "no memory for TLS");
     memcpy(tls->ca_file, ca_file, strlen(ca_file) + 1);
@@ -4263,7 +4285,8 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
-    snprintf(why, size, "cannot find the address of '%.100s': %s", host, words);
+    snprintf(why, size, "cannot find the address of '%.70s': %s; check endpoint and region", host,
+             words);
     *errnum = later ? EAGAIN : ENXIO;
     return DLP_ERR_REMOTE;
 }
@@ -5140,16 +5163,16 @@ static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const c
                            const char *token, const char *from, int code, dlp_s3_error *err) {
     const char *wrong = NULL;
     if (!access || !*access)
-        wrong = "a secret key without an access key";
+        wrong = "a secret key without an access key; set both";
     else if (!secret || !*secret)
-        wrong = "an access key without a secret key";
+        wrong = "an access key without a secret key; set both";
     else if (!dlpi_s3_is_graphic(access) || !dlpi_s3_copy(who->access, sizeof who->access, access))
-        wrong = "an access key that is too long, or has characters that none has";
+        wrong = "an access key that is too long, or has blanks or odd characters; copy it again";
     else if (!dlpi_s3_is_graphic(secret) || !dlpi_s3_copy(who->secret, sizeof who->secret, secret))
-        wrong = "a secret key that is too long, or has characters that none has";
+        wrong = "a secret key that is too long, or has blanks or odd characters; copy it again";
     else if (token && *token &&
              (!dlpi_s3_is_graphic(token) || !dlpi_s3_copy(who->token, sizeof who->token, token)))
-        wrong = "a session token that is too long, or has characters that none has";
+        wrong = "a session token that is too long, or has blanks or odd characters; copy it again";
     if (!wrong) return DLP_OK;
     dlpi_s3_who_wipe(who);
     return dlpi_s3_set_error(err, code, 0, "credentials: %s: %s", from, wrong);
@@ -5372,7 +5395,7 @@ static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const d
                                 dlp_s3_error *err) {
     const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
     if (none && !d->proxy && !dlpi_s3_copy(c->no_proxy, sizeof c->no_proxy, none))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: longer than %d bytes",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: must have at most %d bytes",
                                  (int)sizeof c->no_proxy - 1);
     for (int tls = 0; tls < 2; tls++) {
         name = "proxy";
@@ -5566,14 +5589,17 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     if (!p->text[i]) return 0;
     line = dlpi_s3_ini_ask(&q, p->text[i], p->n[i]);
     if (line)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is no line of an ini file",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "%.90s: line %d must be [section], name = value or # comment",
                                  p->c->file[i], line);
     if (q.cut)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",
-                                 p->c->file[i], section,
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "%.60s: [%.30s] %.30s must have at most %zu bytes", p->c->file[i],
+                                 section,
                                  sub    ? sub
                                  : name ? name
-                                        : "");
+                                        : "",
+                                 size - 1);
     return q.found;
 }
 
@@ -5634,8 +5660,8 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
         if (e == EACCES && !dlpi_s3_env(variables[i])) continue;
         dlpi_s3_profiles_close(p);
         return dlpi_s3_set_error(err, e == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, e,
-                                 "%.200s: %s", c->file[i],
-                                 e == EILSEQ ? "not a text file" : strerror(e));
+                                 "%.60s: %s; mend it, or name another file in %s", c->file[i],
+                                 e == EILSEQ ? "not a text file" : strerror(e), variables[i]);
     }
     return DLP_OK;
 }
@@ -5653,7 +5679,8 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
     const char *value = variable ? dlpi_s3_env(variable) : NULL;
     if (!value) return dlpi_s3_profiles_get(p, name, out, size, err);
     if (dlpi_s3_copy(out, size, value)) return 1;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is too long", variable);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes", variable,
+                             size - 1);
 }
 
 /* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
@@ -5671,7 +5698,8 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
         else
             n = home ? snprintf(c->file[i], sizeof c->file[i], "%s%s", home, path + 1) : 0;
         if (n >= (int)sizeof c->file[i])
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is too long", variables[i]);
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes",
+                                     variables[i], sizeof c->file[i] - 1);
     }
     return DLP_OK;
 }
@@ -5683,15 +5711,15 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     c->named_by_user = name != NULL;
     if (!name && one && other && strcmp(one, other) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_PROFILE is \"%.60s\", "
-                                 "AWS_DEFAULT_PROFILE is \"%.60s\", and AWS' own tools do not "
-                                 "agree on which counts: unset one",
+                                 "AWS_PROFILE is \"%.30s\", but AWS_DEFAULT_PROFILE is \"%.30s\"; "
+                                 "AWS' own tools differ in which counts, so unset one",
                                  one, other);
     if (!name) name = one ? one : other;
     c->named = name != NULL;
     if (!name) name = "default";
     if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: the name is too long");
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: must have at most %zu bytes",
+                             sizeof c->profile - 1);
 }
 
 /* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
@@ -5722,13 +5750,18 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
         from = code ? c->file[code - 1] : "region";
     }
     if (!c->endpoint[0] && dlpi_s3_region_beyond(region))
-        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                                 "%.100s: \"%.40s\" is no region but "
-                                 "stands for other endpoints, which are not supported",
-                                 from, region);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_UNSUPPORTED, 0,
+            "%.60s: \"%.30s\" names endpoints, no region; give a region, such as "
+            "us-east-1, and set fips if it is wanted",
+            from, region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" is no region", region);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "%.60s: \"%.40s\" is no region; use letters, digits, '-' and '_', at "
+            "most %zu of them",
+            from, region, sizeof c->region - 1);
     return DLP_OK;
 }
 
@@ -5752,14 +5785,17 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     if (code) return code < 0 ? code : 0;
     if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
     if (url && dlpi_s3_copy(out, size, url)) return 1;
-    if (url) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
+    if (url)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
+                                 size - 1);
     code = dlpi_s3_profiles_get(p, "services", services, sizeof services, err);
     if (code == 1) {
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "profile \"%.60s\": there is no section [services %.60s]",
-                                     p->profile, services);
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "profile \"%.30s\": section [services %.30s] is missing; add it to %.60s",
+                p->profile, services, p->c->file[0]);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
                                         size, err);
@@ -5774,7 +5810,8 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     int code;
     if (d->endpoint && *d->endpoint) {
         if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
+                                     sizeof c->endpoint - 1);
     } else {
         code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_S3", "s3", c->endpoint, sizeof c->endpoint,
                                   err);
@@ -5785,7 +5822,8 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     if (d->ca_file && *d->ca_file)
         return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
                    ? DLP_OK
-                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: the path is too long");
+                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: must have at most %zu bytes",
+                                       sizeof c->ca_file - 1);
     code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
     return code < 0 ? code : DLP_OK;
 }
@@ -5892,11 +5930,11 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
         int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
         if (code < 0) return code;
         if (code)
-            return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                                     "profile \"%.60s\": %s is not "
-                                     "supported; let a credential_process do it, such as: aws "
-                                     "configure export-credentials --profile NAME",
-                                     p->profile, names[i]);
+            return dlpi_s3_set_error(
+                err, DLP_ERR_UNSUPPORTED, 0,
+                "profile \"%.30s\": %s is not supported; set credential_process = aws "
+                "configure export-credentials --format process --profile NAME",
+                p->profile, names[i]);
     }
     return 0;
 }
@@ -5939,7 +5977,11 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     if (n >= (int)sizeof c->url ||
         (file && !dlpi_s3_copy(c->token_file, sizeof c->token_file, file)) ||
         (token && !dlpi_s3_copy(c->authorization, sizeof c->authorization, token)))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "AWS_CONTAINER_...: a value is too long");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "AWS_CONTAINER_...: URI, token file or token is longer than %zu, "
+                                 "%zu or %zu bytes; shorten it",
+                                 sizeof c->url - 1, sizeof c->token_file - 1,
+                                 sizeof c->authorization - 1);
     c->source = DLPI_S3_CONTAINER;
     c->timeout_ms = 5000;
     c->attempts = 3;
@@ -5957,8 +5999,8 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must be a number of 1..%d",
-                                 variable ? variable : name, most);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: is \"%s\", must be a number of 1..%d",
+                                 variable ? variable : name, said, most);
     *out = (int)value;
     return 1;
 }
@@ -5992,9 +6034,10 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
 
 DLPI_COLD
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
-                             c->profile, c->file[0], c->file[1]);
+    return dlpi_s3_set_error(
+        err, DLP_ERR_ARG, 0,
+        "profile \"%.30s\" is neither in \"%.40s\" nor in \"%.40s\"; add it there", c->profile,
+        c->file[0], c->file[1]);
 }
 
 /* ---- roles ---- */
@@ -6003,9 +6046,9 @@ static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
 DLPI_COLD
 static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
                               dlp_s3_error *err) {
-    char names[160] = "";
+    char names[80] = "";
     for (int i = 0; i < c->n_roles; i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.30s\", ",
+        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.20s\", ",
                  c->roles[i].profile);
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "source_profile: %s\"%.30s\": %s", names, last,
                              what);
@@ -6029,8 +6072,9 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     if (other >= 0) code = dlpi_s3_profiles_get(p, "credential_source", source, sizeof source, err);
     if (other < 0 || code < 0) return other < 0 ? other : code;
     if (other + code != 1)
-        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
-                                  "role_arn needs source_profile or credential_source", err);
+        return dlpi_s3_role_wrong(
+            p, DLP_ERR_ARG, "role_arn needs source_profile or credential_source, one of the two",
+            err);
     if (code) dlpi_s3_copy(from, size, source);
     code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
     if (code > 0)
@@ -6068,7 +6112,8 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
             p, DLP_ERR_ARG,
             "credential_source: must be Environment, EcsContainer or Ec2InstanceMetadata", err);
     if (code) return code;
-    snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
+    snprintf(what, sizeof what, "credential_source: %.32s has no credentials; name another source",
+             source);
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
 }
 
@@ -6090,13 +6135,14 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
     int has, self = strcmp(next, last->profile) == 0;
     for (int i = 0; i < c->n_roles - self; i++)
         if (strcmp(next, c->roles[i].profile) == 0)
-            return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+            return dlpi_s3_role_chain(c, next, "they lead in a circle; give one of them keys", err);
     dlpi_s3_copy(c->base, sizeof c->base, next);
     p->profile = c->base;
     has = dlpi_s3_profiles_has(p, err);
-    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile", err);
+    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile; add it", err);
     if (has > 0) has = dlpi_s3_config_base(c, p, err); /* its keys come before a role of its own */
-    if (has == 0 && self) return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    if (has == 0 && self)
+        return dlpi_s3_role_chain(c, next, "they lead in a circle; give one of them keys", err);
     return has;
 }
 
@@ -6115,7 +6161,8 @@ static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp
         how = dlpi_s3_role_read(p, role, from, sizeof from, err);
         if (how < 0) return how;
         if (how == 0) break;
-        if (role == &more) return dlpi_s3_role_chain(c, p->profile, "more than 3 roles", err);
+        if (role == &more)
+            return dlpi_s3_role_chain(c, p->profile, "more than 3 roles; use fewer", err);
         if (c->n_roles++ == 0) code = dlpi_s3_config_sts(c, p, c->sts, sizeof c->sts, err);
         if (code) return code;
         code = how == 1 ? dlpi_s3_role_source(c, p, from, err) : dlpi_s3_role_next(c, p, from, err);
@@ -6128,7 +6175,8 @@ static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp
     code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
     if (code == 0) code = dlpi_s3_config_beyond(p, err);
     if (code || c->n_roles == 0) return code;
-    return dlpi_s3_role_chain(c, p->profile, "it has no credentials", err);
+    return dlpi_s3_role_chain(c, p->profile,
+                              "it has no credentials; give it keys or a credential_process", err);
 }
 
 /* ---- settings that AWS' tools go by ---- */
@@ -6153,21 +6201,20 @@ DLPI_COLD
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
-    char said[64], where[240];
+    char said[64], where[200];
     int file = 0;
     snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
     if (!value) {
         file = dlpi_s3_profiles_find(p, b->name, b->sub, said, sizeof said, err);
         if (file <= 0) return file;
         value = said;
-        snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
+        snprintf(where, sizeof where, "%s%s%s of profile \"%.20s\" in \"%.60s\"", b->name,
                  b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
     }
     if (b->fine ? dlpi_s3_listed(b->fine, value) : !dlpi_s3_is_true(value)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%.160s: \"%.16s\"; but %s not "
-                             "supported",
-                             where, value, b->what);
+                             "%.140s: \"%.16s\"; but %s not supported; remove this setting", where,
+                             value, b->what);
 }
 
 /* How objects are addressed, how often they are asked for, and what is refused. */
@@ -6179,10 +6226,11 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     if (code < 0) return code;
     while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
     if (c->style == 3)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "s3.addressing_style of profile \"%.40s\" in \"%.80s\": must be "
-                                 "auto, path or virtual",
-                                 c->profile, c->file[code - 1]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "s3.addressing_style of profile \"%.20s\" in \"%.60s\": is \"%.16s\", "
+            "must be auto, path or virtual",
+            c->profile, c->file[code - 1], said);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
     said[0] = '\0';
@@ -6192,9 +6240,9 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     c->no_checksums = strcasecmp(said, "when_required") == 0;
     if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "response_checksum_validation "
-                                 "(AWS_RESPONSE_CHECKSUM_VALIDATION): when_supported or "
-                                 "when_required");
+                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION): "
+                                 "is \"%.16s\", must be when_supported or when_required",
+                                 said);
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;
@@ -6211,7 +6259,8 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
         if (code == 0 && token) {
             if (!dlpi_s3_copy(c->token_file, sizeof c->token_file, token))
                 return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                         "AWS_WEB_IDENTITY_TOKEN_FILE is too long");
+                                         "AWS_WEB_IDENTITY_TOKEN_FILE: must have at most %zu bytes",
+                                         sizeof c->token_file - 1);
             code = dlpi_s3_config_web(c, p, true, err);
         }
     }
@@ -6221,9 +6270,9 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
     if (code == 0) code = dlpi_s3_config_machine(c, p, err);
     if (code) return code < 0 ? code : DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                             "credentials: there are none in environment, "
-                             "profile \"%.60s\" or container, and AWS_EC2_METADATA_DISABLED is "
-                             "set; for public buckets, set anonymous",
+                             "credentials: there are none in environment, profile \"%.20s\" or "
+                             "container; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                             "anonymous for public buckets",
                              c->profile);
 }
 
@@ -6347,13 +6396,13 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     h.service = "sts";
     h.now_s = a->now_s;
     n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
-    if (n < 2) return "its head would be too long, or has odd bytes";
+    if (n < 2) return "URL, role or token is too long, or has control bytes";
     n -= 2; /* in place of the empty line */
     n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
                   a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");
     s->out_n = (size_t)n;
     s->body_n = (size_t)h.body_bytes;
-    return s->out_n < sizeof s->out ? NULL : "its head would be too long";
+    return s->out_n < sizeof s->out ? NULL : "URL, role and token are too long together";
 }
 
 /* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
@@ -6368,7 +6417,8 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
         bytes += used;
         n -= used;
         if (n_body > DLPI_S3_ANSWER_MAX - s->n) {
-            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is longer than 64 KiB");
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why,
+                         "the answer is longer than 64 KiB; check the URL");
             return DLP_S3_BROKEN;
         }
         if (n_body) memcpy(s->answer + s->n, body, n_body);
@@ -6376,7 +6426,7 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
     } while (what == DLPI_S3_HTTP_HEAD || what == DLPI_S3_HTTP_BODY);
     s->answer[s->n] = '\0';
     if (what != DLPI_S3_HTTP_BAD) return what == DLPI_S3_HTTP_END;
-    dlpi_s3_copy(s->conn.why, sizeof s->conn.why, s->http.why);
+    snprintf(s->conn.why, sizeof s->conn.why, "%s%s", s->http.why, dlpi_s3_http_cure);
     return DLP_S3_BROKEN;
 }
 
@@ -6395,7 +6445,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
         n = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
         if (n == 0) {
             n = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END ? 1 : DLP_S3_BROKEN;
-            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is cut off");
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the connection ended inside the answer");
         } else if (n > 0) {
             n = dlpi_s3_ask_feed(s, bytes, (size_t)n);
         }
@@ -6433,12 +6483,12 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     int n, e = 0;
     a->status = 0;
     s->conn.errnum = 0;
-    if (!wrong && where.tls && !c->tls) wrong = "https wants DLPIPE_S3_OPENSSL, or a transport";
+    if (!wrong && where.tls && !c->tls) wrong = "https needs DLPIPE_S3_OPENSSL, or desc.tls";
     n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
     for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
         if (i > 0 && dlpi_s3_wait_over(w)) return;
         if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
-            wrong = "without TLS, only this host and the container services are asked";
+            wrong = "without TLS, only this host and container services are asked; use https";
         else
             dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
     }
@@ -6512,7 +6562,8 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is no time", err);
+    if (who->expires_s <= 0)
+        return dlpi_s3_fetch_error(s, "Expiration is no time, such as 2030-01-31T12:00:00Z", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
@@ -6523,7 +6574,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_fetch_error(s, "the credentials have expired", err);
+    return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
@@ -6538,7 +6589,8 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_fetch_error(s, "the answer is not the JSON of credentials", err);
+        return dlpi_s3_fetch_error(
+            s, "the answer is not the JSON of credentials: AccessKeyId is missing", err);
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
     return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
@@ -6554,7 +6606,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
     if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
     dlpi_s3_profiles_close(&p);
     if (code) return code < 0 ? code : DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                             "profile \"%.60s\" has no keys any more; add aws_access_key_id",
                              c->base);
 }
 
@@ -6691,11 +6744,13 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     pid_t pid = 0;
     if (n < 1)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
-                                 c->base, n ? "its quotes do not match" : "no command");
+                                 c->base,
+                                 n ? "its quotes do not match" : "it is empty; give a command");
     e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
     if (e)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
-                                 s->argv[0], strerror(e));
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
+                                 "credential_process (%.60s): %s; check the command", s->argv[0],
+                                 strerror(e));
     why = dlpi_s3_process_read(fd, s, &w);
     close(fd);
     if (why) dlpi_s3_process_kill(pid);
@@ -6703,17 +6758,19 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     status = dlpi_s3_process_end(pid, &w, &late);
     if (!why && late) why = "it does not end";
     if (why)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s",
-                                 s->argv[0], why);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.60s): %s; run it by hand", s->argv[0], why);
     if (status)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s %d",
-                                 s->argv[0], WIFSIGNALED(status) ? "signal" : "exit status",
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.60s): %s %d; run it by hand", s->argv[0],
+                                 WIFSIGNALED(status) ? "signal" : "exit status",
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credential_process (%.80s): its output is not JSON of Version 1",
-                                 s->argv[0]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credential_process (%.60s): its output is not JSON of Version 1; run it by hand",
+            s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -6730,11 +6787,13 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
     size_t n = 0;
     int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
     if (e)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials (%s): %.120s: %s",
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
+                                 "credentials (%s): token file %.60s: %s; check its path",
                                  dlpi_s3_source_name(c->source), c->token_file, strerror(e));
     while (n && (s->token[n - 1] == '\n' || s->token[n - 1] == '\r')) s->token[--n] = '\0';
     if (dlpi_s3_token_ok(c, s->token)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (%s): %.120s is not a token",
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                             "credentials (%s): %.60s is not a token, which is one printable line",
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
@@ -6780,7 +6839,8 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                  part[i].name);
         if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
             continue;
-        snprintf(path, sizeof path, "the answer has no %s", part[i].name);
+        snprintf(path, sizeof path, "the answer has no %s; check the endpoint of STS",
+                 part[i].name);
         return dlpi_s3_fetch_error(s, path, err);
     }
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
@@ -6798,7 +6858,9 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     int code = dlpi_s3_fetch_token(c, s, err);
     if (code) return code;
     if (!dlpi_s3_sts_form(s, action, fields, 3))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "credentials (web identity): role, session and token are too long");
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
@@ -6818,7 +6880,8 @@ static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const
     snprintf(from, sizeof from, "role of profile \"%.60s\"", role->profile);
     s->from = from;
     s->role = role;
-    if (!dlpi_s3_sts_form(s, action, fields, 4)) return dlpi_s3_fetch_error(s, "too long", err);
+    if (!dlpi_s3_sts_form(s, action, fields, 4))
+        return dlpi_s3_fetch_error(s, "role and session are too long", err);
     code = dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
     s->from = "";
     return code;
@@ -6833,11 +6896,24 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     if (code) return code;
     if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
     if (s->token[0] && !dlpi_s3_token_ok(c, s->token))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token, which is one printable line");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
+}
+
+/* The metadata service is asked last. Elsewhere than on a machine of AWS it does not answer. */
+DLPI_COLD
+static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
+                                 dlp_s3_error *err) {
+    const int code = dlpi_s3_ask_error(a, s, err);
+    const size_t n = err ? strlen(err->message) : 0;
+    if (err)
+        snprintf(err->message + n, sizeof err->message - n,
+                 "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
+    return code;
 }
 
 /* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
@@ -6853,21 +6929,24 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_machine_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes", err);
+        return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes; check the endpoint",
+                                   err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
     if (!dlpi_s3_ask_well(c, &a, s, stop))
-        return a.status == 404 ? dlpi_s3_fetch_error(s, "this machine has no role", err)
-                               : dlpi_s3_ask_error(&a, s, err);
+        return a.status == 404
+                   ? dlpi_s3_fetch_error(
+                         s, "this machine has no role; attach one, or set AWS_ACCESS_KEY_ID", err)
+                   : dlpi_s3_ask_error(&a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_fetch_error(s, "the role's name has odd bytes", err);
+        return dlpi_s3_fetch_error(s, "the role's name has odd bytes; check the endpoint", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
@@ -7020,9 +7099,10 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
     if (version && dlpi_s3_config_fixed(c))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s) are fixed: there are no newer ones",
-                                 dlpi_s3_config_from(c));
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credentials (%s): refused or over, and there are no newer ones; replace them",
+            dlpi_s3_config_from(c));
     if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
@@ -7064,11 +7144,13 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
-        code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the same ones again, which the server refuses",
-                                 dlpi_s3_config_from(c));
+        code = dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credentials (%s): the same ones again, which the server refuses; renew them",
+            dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
-        code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
+        code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: cannot lock them: %s",
+                                 strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
     return code;
 }
@@ -7494,9 +7576,9 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     int code = DLP_ERR_FORKED;
     *errnum = 0;
     if (dlpi_s3_address_numeric(host, port, out)) return 0;
-    dlpi_s3_copy(why, size, "no host names in the child of a fork");
+    dlpi_s3_copy(why, size, "no host names in the child of a fork; open an io there");
     if (h->pid != getpid()) return code;
-    snprintf(why, size, "host name '%.40s...' is too long", host);
+    snprintf(why, size, "host name '%.40s...' is too long; check the endpoint", host);
     if (strlen(host) >= sizeof h->names->host) return DLP_ERR_ARG;
     pthread_mutex_lock(&h->lock);
     code = dlpi_s3_name_answer(h, host, port, out, errnum, why, size);
@@ -8560,7 +8642,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
-        dlpi_s3_op_add(op, "and the address of the redirect cannot be used");
+        dlpi_s3_op_add(op, "and its Location cannot be used; give the endpoint that it leads to");
         dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
         return;
     }
@@ -8631,8 +8713,10 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
     to.prefix[0] = '\0';
     if (location[0] != '/') why = dlpi_s3_url_split(&to, location, &at); /* else the same server */
     if (why) return why;
-    if (from->tls && !to.tls) return "it leads from https to http";
-    if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
+    if (from->tls && !to.tls)
+        return "it leads from https to http; give the endpoint that it leads to";
+    if (to.tls && !io->s3->has_tls)
+        return "it leads to https; compile with DLPIPE_S3_OPENSSL, or give tls";
     dlpi_s3_op_target(op, at);
     op->to = to;
     op->foreign = !dlpi_s3_kin(&to, &io->s3->endpoint);
@@ -8861,7 +8945,8 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
     if (range) {
         dlpi_s3_range_part(io, range, connection);
         if (range->n_connections == 0) {
-            dlpi_s3_op_message(range->op, errnum, "%s", why);
+            dlpi_s3_op_message(range->op, errnum, "%s%s", why,
+                               what == DLPI_S3_T_BAD ? dlpi_s3_http_cure : "");
             dlpi_s3_op_answer(range->op, connection->http.head_done ? &connection->http : NULL);
         }
     }
@@ -8972,14 +9057,14 @@ enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
    for. */
 DLPI_COLD
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
-    dlpi_s3_op_message(op, 0, "%llu bytes %s %llu", (unsigned long long)is, what,
-                       (unsigned long long)wanted);
+    dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
+                       (unsigned long long)is, what, (unsigned long long)wanted);
     return DLPI_S3_FINAL;
 }
 
 DLPI_COLD
 static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
-    dlpi_s3_op_message(op, 0, "%s", words);
+    dlpi_s3_op_message(op, 0, "%s; compare with: curl -i -r 0-9 URL", words);
     return DLPI_S3_T_SHORT;
 }
 
@@ -9049,16 +9134,15 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     uint64_t total = x->total;
     if (total == UINT64_MAX) return DLPI_S3_FINE;
     if (op->opened && r->object_bytes && r->object_bytes != total) {
-        dlpi_s3_op_message(op, 0, "the object's size has changed");
+        dlpi_s3_op_message(op, 0, "the object's size has changed while it was read; read it again");
         return DLPI_S3_T_CHANGED;
     }
     r->object_bytes = total;
     if (r->method != DLP_S3_GET) return DLPI_S3_FINE;
     if (r->length && total < r->offset + r->length)
-        return dlpi_s3_op_length(op, total - r->offset, "are all there is, not", r->length);
+        return dlpi_s3_op_length(op, total - r->offset, "so lower length, which is", r->length);
     if (!r->length && total - r->offset > op->bound)
-        return dlpi_s3_op_length(op, total - r->offset, "are more than there is room for,",
-                                 op->bound);
+        return dlpi_s3_op_length(op, total - r->offset, "so raise capacity, which is", op->bound);
     return DLPI_S3_FINE;
 }
 
@@ -9115,7 +9199,7 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
         return DLPI_S3_T_OTHER;
     }
     if (op->opened && (strcmp(h->etag, r->etag) != 0 || h->etag_sum != op->etag_sum)) {
-        dlpi_s3_op_message(op, 0, "the object has changed");
+        dlpi_s3_op_message(op, 0, "the object has changed while it was read; read it again");
         return DLPI_S3_T_CHANGED;
     }
     if (op->opened) return DLPI_S3_FINE;
@@ -9133,8 +9217,8 @@ DLPI_COLD
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
-                       "a redirect led to %.100s, which is no server of objects: it tells no "
-                       "ETag and no request id",
+                       "a redirect led to %.60s, which is no server of objects (no ETag, no "
+                       "request id); check the endpoint",
                        op->to.host);
     return DLPI_S3_T_OTHER;
 }
@@ -9147,7 +9231,9 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t asked =
         op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
     if (asked && h->version_sum && h->version_sum != asked) {
-        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        dlpi_s3_op_message(
+            op, 0,
+            "the server sends another version than version_id; does the bucket keep versions?");
         return DLPI_S3_T_OTHER;
     }
     if (!op->opened) {
@@ -9156,8 +9242,10 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
         op->modified_sum = modified;
     } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
                op->modified_sum != modified) {
-        dlpi_s3_op_message(op, 0,
-                           "the object's Content-Encoding, version or Last-Modified has changed");
+        dlpi_s3_op_message(
+            op, 0,
+            "the object's Content-Encoding, version or Last-Modified has changed; read it "
+            "again");
         return DLPI_S3_T_CHANGED;
     }
     return DLPI_S3_FINE;
@@ -9170,10 +9258,11 @@ DLPI_COLD
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
         return DLPI_S3_FINE;
-    dlpi_s3_op_message(op, 0,
-                       h->encoded ? "the server encodes the object, which is stored plain"
-                                  : "the server decodes the object, which is stored with a "
-                                    "Content-Encoding");
+    dlpi_s3_op_message(
+        op, 0,
+        h->encoded ? "the server encodes the object, which is stored plain; turn compression off"
+                   : "the server decodes the object, which is stored with a "
+                     "Content-Encoding");
     if (op->as_stored) return DLPI_S3_T_OTHER;
     op->as_stored = true;
     return DLPI_S3_T_CHANGED;
@@ -9457,7 +9546,8 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     io->n_idle--;
     if (!dlpi_s3_connection_compose(io, connection, range)) {
         dlpi_s3_connection_idle(io, connection);
-        dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
+        dlpi_s3_op_message(
+            op, 0, "the request's head is too long, or has control bytes; shorten key and query");
         dlpi_s3_op_end(io, op, DLP_ERR_ARG);
         return;
     }
@@ -9679,7 +9769,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
 DLPI_COLD
 static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
-    dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
+    dlpi_s3_op_message(op, 0, "more bytes come than capacity, which is %llu; raise it",
                        (unsigned long long)op->bound);
     dlpi_s3_connection_final(io, connection);
 }
@@ -9706,7 +9796,8 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
         dlpi_s3_connection_close(io, connection);
         return false;
     }
-    dlpi_s3_op_message(connection->range->op, 0, "an answer with far too long a body");
+    dlpi_s3_op_message(connection->range->op, 0,
+                       "the answer's body is far too long; check the endpoint");
     dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_BAD);
     return false;
 }
@@ -10169,7 +10260,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 DLPI_COLD
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    const char *what = "the connection was not there after";
+    const char *what = "the connection was not there after", *field = "connect_timeout_ms";
     int by = DLPI_S3_BY_CONNECT;
     dlpi_s3_origin *origin = connection->origin;
     bool raced;
@@ -10184,14 +10275,17 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     case DLPI_S3_CONNECTION_WAITING:
         by = DLPI_S3_BY_FIRST;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
+        field = "first_byte_timeout_ms";
         break;
     default:
         what = "nothing moved for";
+        field = "stall_timeout_ms";
         by = DLPI_S3_BY_STALL;
         break;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
-    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)(io->patience.by[by] / DLPI_S3_MS));
+    snprintf(io->text, sizeof io->text, "%s %d ms (%s)", what,
+             (int)(io->patience.by[by] / DLPI_S3_MS), field);
     if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
@@ -10468,15 +10562,16 @@ static bool dlpi_s3_is_printable(const char *s) {
 DLPI_COLD
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
-    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "is NULL");
+    if (r->n_pieces > 0 && !r->pieces)
+        return dlpi_s3_bad(r, "pieces", "is NULL, but n_pieces is not 0");
     if (!r->pieces) {
         if (r->capacity > 0 && !r->body && r->method != DLP_S3_HEAD)
-            return dlpi_s3_bad(r, "body", "is NULL");
+            return dlpi_s3_bad(r, "body", "is NULL, but capacity is not 0");
         if (r->method == DLP_S3_GET && r->length > r->capacity)
             return dlpi_s3_bad(r, "capacity", "must be at least length");
         return DLP_OK;
     }
-    if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "only for GET");
+    if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "must be NULL, but for GET");
     if (r->length == 0) return dlpi_s3_bad(r, "length", "must be set with pieces");
     for (uint32_t i = 0; i < r->n_pieces; i++) {
         if (r->pieces[i].bytes > r->length - sum)
@@ -10491,21 +10586,24 @@ static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
         return dlpi_s3_bad(r, "method", "must be DLP_S3_GET, _HEAD or _PUT");
     if (!r->bucket || !r->bucket[0] || strnlen(r->bucket, 256) > 255)
-        return dlpi_s3_bad(r, "bucket", "is NULL, empty or too long");
+        return dlpi_s3_bad(r, "bucket", "must have 1 to 255 bytes");
     for (const char *p = r->bucket; *p; p++)
         if (*p <= 32 || *p >= 127 || *p == '/')
-            return dlpi_s3_bad(r, "bucket", "has bytes that no bucket's name has");
+            return dlpi_s3_bad(r, "bucket",
+                               "must be printable, without blanks and '/'; leave out s3://");
     if (!r->key) return dlpi_s3_bad(r, "key", "is NULL");
-    if (!r->key[0] && r->method != DLP_S3_PUT && !r->query) return dlpi_s3_bad(r, "key", "empty");
-    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "has more than 1024 bytes");
+    if (!r->key[0] && r->method != DLP_S3_PUT && !r->query)
+        return dlpi_s3_bad(r, "key", "is empty; name an object, or give a query");
+    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "must have at most 1024 bytes");
     if (r->query && (!dlpi_s3_is_printable(r->query) || strpbrk(r->query, " #")))
-        return dlpi_s3_bad(r, "query", "has bytes that must be escaped");
+        return dlpi_s3_bad(r, "query",
+                           "must be printable, without blanks and '#'; escape them (%20)");
     if (r->if_match && !dlpi_s3_is_printable(r->if_match))
-        return dlpi_s3_bad(r, "if_match", "has control bytes");
+        return dlpi_s3_bad(r, "if_match", "must be printable");
     if (r->offset > INT64_MAX || r->length > INT64_MAX - r->offset)
-        return dlpi_s3_bad(r, "length", "offset and length end beyond 2^63");
+        return dlpi_s3_bad(r, "length", "offset and length must end below 2^63");
     if (r->method != DLP_S3_GET && (r->offset || r->length))
-        return dlpi_s3_bad(r, "offset", "only for GET");
+        return dlpi_s3_bad(r, "offset", "offset and length must be 0, but for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "must be NULL with offset or length");
     if (r->version_id && (r->query || r->method == DLP_S3_PUT))
@@ -10563,7 +10661,10 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
         (op->cost > io->desc->max_bytes || io->bytes_out > io->desc->max_bytes - op->cost))
         return DLP_FULL;
     code = dlpi_s3_op_settle(io, op);
-    if (code == DLP_ERR_ARG) return dlpi_s3_bad(r, "bucket", "cannot be named by host or path");
+    if (code == DLP_ERR_ARG)
+        return dlpi_s3_bad(
+            r, "bucket",
+            "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
     r->received = r->object_bytes = 0;
@@ -10767,7 +10868,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     base = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, errno, "no %zu bytes for requests", bytes);
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, errno,
+                                 "no %zu bytes for requests; lower max_requests", bytes);
     madvise(base, bytes, MADV_DONTDUMP); /* keys are in it */
     dlpi_s3_io_lay(base, n, n + spare);
     io = (dlp_s3_io *)(void *)base;
@@ -10788,7 +10890,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
         if (io->epoll >= 0) close(io->epoll);
         munmap(base, bytes);
         return dlpi_s3_set_error(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, errnum,
-                                 "no epoll set: %s", strerror(errnum));
+                                 "no epoll set: %s; raise the limit of open files",
+                                 strerror(errnum));
     }
     dlpi_s3_count_io(s3, 1);
     *out = io;
@@ -10853,7 +10956,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     if (d->max_idle == 0) d->max_idle = d->max_requests;
     if (d->part_bytes == 0) d->part_bytes = 8u << 20;
     if (d->part_bytes < 65536 || d->part_bytes > 1u << 30)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: must be 64 KiB..1 GiB");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: is %llu, must be 64 KiB..1 GiB",
+                                 (unsigned long long)d->part_bytes);
     return DLP_OK;
 }
 
@@ -10869,7 +10973,8 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
         s3->endpoint.dualstack = c->dualstack;
         dlpi_s3_aws_host(&s3->endpoint, c->region, s3->endpoint.host, sizeof s3->endpoint.host);
     } else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK) {
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "endpoint: %s; it must be http(s)://HOST[:PORT][/PATH]", why);
     }
     code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
     if (code != DLP_OK) return code;
@@ -10895,8 +11000,9 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
     if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
         if (strcasecmp(payer, "requester") != 0)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "AWS_REQUEST_PAYER: must be \"requester\", or unset");
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: is \"%.30s\", must be \"requester\", or unset", payer);
         s3->desc.requester_pays = 1;
     }
     if (s3->desc.requester_pays && s3->desc.anonymous)
@@ -10954,7 +11060,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->desc.tls = NULL;
     code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);
     if (code != 0) {
-        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "no lock that processes share: %s",
+        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "processes cannot share a lock here: %s",
                           strerror(code));
         munmap(s3->common, s3->common_bytes);
         free(s3);
@@ -11082,6 +11188,7 @@ typedef struct dlpi_s3_page {
     bool escaped;         /* keys are: it says EncodingType url */
     char token[DLPI_S3_TOKEN];
     dlpi_s3_run run[2];
+    char why[120]; /* what is wrong, if it names an element */
 } dlpi_s3_page;
 
 static const char dlpi_s3_page_memory[] = "no memory for the page";
@@ -11124,14 +11231,24 @@ static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     return run->at + run->n;
 }
 
+/* Name an element, and say what is wrong with it. */
+DLPI_COLD
+static const char *dlpi_s3_page_wrong(dlpi_s3_page *p, dlpi_s3_span name, const char *what) {
+    snprintf(p->why, sizeof p->why, "<%.*s> %s", name.n < 40 ? (int)name.n : 40, name.at, what);
+    return p->why;
+}
+
 /* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
 DLPI_COLD
-static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size, size_t *n) {
+static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, size_t size,
+                                     size_t *n) {
     dlpi_s3_out o = {to, size, 0};
-    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    if (!dlpi_s3_out_end(&o)) return "a text is too long";
+    const dlpi_s3_span name = x->name;
+    if (!dlpi_s3_xml_inside(x, &o))
+        return x->why ? x->why : dlpi_s3_page_wrong(p, name, "has a reference that XML lacks");
+    if (!dlpi_s3_out_end(&o)) return dlpi_s3_page_wrong(p, name, "is too long");
     if (n) *n = o.n;
-    return strlen(to) == o.n ? NULL : "a text with a zero byte";
+    return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
 /* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
@@ -11150,21 +11267,21 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
         if (what == DLPI_S3_XML_CLOSE && x->depth < 2) break;
         if (what != DLPI_S3_XML_OPEN || x->depth != 3) continue;
         if (dlpi_s3_span_is(x->name, "Key")) {
-            wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+            wrong = dlpi_s3_page_text(p, x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
             key = true;
         } else if (dlpi_s3_span_is(x->name, "Size")) {
-            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
             size = !wrong && dlpi_s3_decimal(text, strlen(text), &r.bytes);
         } else if (dlpi_s3_span_is(x->name, "LastModified")) {
-            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
             if (!wrong) r.modified_s = dlpi_s3_time_iso(text, strlen(text));
         } else if (dlpi_s3_span_is(x->name, "ETag")) {
-            wrong = dlpi_s3_page_text(x, etag, sizeof etag, NULL);
+            wrong = dlpi_s3_page_text(p, x, etag, sizeof etag, NULL);
         }
         if (wrong) return wrong;
     }
-    if (!key) return "an object without a key";
-    if (!size) return "an object without a size";
+    if (!key) return "<Contents> has no <Key>";
+    if (!size) return "<Contents> has no <Size> that is a number";
     if (strlen(etag) >= sizeof((dlp_s3_object *)NULL)->etag) etag[0] = '\0';
     r.key_bytes = (uint32_t)n;
     r.etag_bytes = (uint16_t)strlen(etag);
@@ -11183,7 +11300,7 @@ static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     const char *wrong;
     size_t n = 0;
     if (!at) return dlpi_s3_page_memory;
-    wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+    wrong = dlpi_s3_page_text(p, x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
     if (wrong) return wrong;
     r.key_bytes = (uint32_t)n;
     memcpy(at, &r, sizeof r);
@@ -11200,14 +11317,14 @@ static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     if (dlpi_s3_span_is(x->name, "Contents")) {
         wrong = dlpi_s3_page_object(p, x);
     } else if (dlpi_s3_span_is(x->name, "IsTruncated")) {
-        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
         p->truncated = strcmp(text, "true") == 0;
         p->told = p->truncated || strcmp(text, "false") == 0;
     } else if (dlpi_s3_span_is(x->name, "EncodingType")) {
-        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
         p->escaped = strcmp(text, "url") == 0;
     } else if (dlpi_s3_span_is(x->name, "NextContinuationToken")) {
-        wrong = dlpi_s3_page_text(x, p->token, sizeof p->token, NULL);
+        wrong = dlpi_s3_page_text(p, x, p->token, sizeof p->token, NULL);
     }
     return wrong;
 }
@@ -11227,19 +11344,24 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
         const char *wrong = NULL;
         if (what != DLPI_S3_XML_OPEN) continue;
         if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
-            return "the answer is no ListBucketResult";
+            return dlpi_s3_page_wrong(p, x.name, "came, and no <ListBucketResult>");
         if (x.depth == 2) {
             inside = dlpi_s3_span_is(x.name, "CommonPrefixes");
             wrong = dlpi_s3_page_element(p, &x);
         } else if (x.depth == 3 && inside && dlpi_s3_span_is(x.name, "Prefix")) {
             wrong = dlpi_s3_page_prefix(p, &x);
         }
-        if (wrong) return wrong;
+        if (wrong && wrong != x.why) return wrong;
+        if (wrong) break;
     }
-    if (what == DLPI_S3_XML_BAD) return x.why;
-    if (!p->told) return "it does not say whether there are more (IsTruncated)";
+    if (x.why) {
+        snprintf(p->why, sizeof p->why, "bad XML at byte %zu, after <%.*s>: %s",
+                 (size_t)(x.where - xml), x.name.n < 40 ? (int)x.name.n : 40, x.name.at, x.why);
+        return p->why;
+    }
+    if (!p->told) return "<IsTruncated> is neither true nor false";
     if (p->truncated && !p->token[0])
-        return "there are more, but no NextContinuationToken (a server of the first version?)";
+        return "<IsTruncated> is true, but <NextContinuationToken> is missing (no list-type 2?)";
     return NULL;
 }
 
@@ -11254,9 +11376,9 @@ static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
         const char *etag = key + r.key_bytes + 1;
         step = dlpi_s3_record_size(&r);
         if (escaped) n = dlpi_s3_uri_decode(key, r.key_bytes + 1u, key, r.key_bytes, true);
-        if (n < 0) return "a key with a bad escape";
-        if (n == 0) return "an empty key";
-        if (memchr(key, '\0', (size_t)n)) return "a key with a zero byte";
+        if (n < 0) return "<Key> has a '%' without two hexadecimal digits";
+        if (n == 0) return "<Key> is empty";
+        if (memchr(key, '\0', (size_t)n)) return "<Key> has a zero byte";
         r.key_bytes = (uint32_t)n;
         memmove(run->at + to + sizeof r, key, r.key_bytes + 1u);
         memmove(run->at + to + sizeof r + r.key_bytes + 1, etag, r.etag_bytes + 1u);
@@ -11562,7 +11684,7 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
         field = "start_after";
     if (!field) return NULL;
     l->ignored = s->split;
-    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
+    snprintf(l->why, sizeof l->why, "key '%.60s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
 }
@@ -11578,8 +11700,11 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     *last = s->last;
     for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
         dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
-        if (!dlpi_s3_list_follows(l, key, last))
-            return "keys that come twice, or are not in order (any_order takes these)";
+        if (!dlpi_s3_list_follows(l, key, last)) {
+            snprintf(l->why, sizeof l->why,
+                     "key '%.60s' comes twice or out of order; set any_order", key.at);
+            return l->why;
+        }
         wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
     }
     return wrong;
@@ -11661,10 +11786,9 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
     if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
         wrong = dlpi_s3_page_memory;
     if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
-        wrong = "the server repeats a NextContinuationToken";
+        wrong = "<NextContinuationToken> comes again";
     if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
-    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY)
-        wrong = "page after page without a key, and no end";
+    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";
     if (wrong)
         free(b);
     else
@@ -11851,9 +11975,11 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     if (!err) return code;
     memset(err, 0, sizeof *err);
     dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
-    if (s->split) snprintf(place, sizeof place, " behind '%.80s'", s->low.at);
-    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s", (unsigned long long)s->pages + 1,
-                      place, what);
+    if (s->split || s->last.bytes > 0)
+        snprintf(place, sizeof place, " behind '%.40s'", s->last.bytes ? s->last.at : s->low.at);
+    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s%s",
+                      (unsigned long long)s->pages + 1, place, what,
+                      code == DLP_ERR_REMOTE ? "; check the endpoint" : "");
     dlpi_s3_one_line(err->message);
     return code;
 }
@@ -11973,7 +12099,8 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
         while (l->room < want) l->room *= 2;
     } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
         s->state = DLPI_S3_SEGMENT_FAILED;
-        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error, "the answer is larger than 16 MiB");
+        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error,
+                         "the answer is larger than 16 MiB; lower page");
     } else if (a->r.code != DLP_OK) {
         dlpi_s3_list_failed(l, a);
     } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
@@ -11995,7 +12122,8 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
     int rc;
     l->io->now = dlpi_s3_now_ns();
     if (l->io->pid != getpid())
-        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err, "in the child of a fork");
+        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err,
+                                "this is a fork; open an io of its own here");
     dlpi_s3_list_spread(l);
     rc = dlpi_s3_list_ask_all(l, err);
     if (rc != DLP_OK) return rc;
@@ -12021,13 +12149,14 @@ static int dlpi_s3_list_refuse(dlp_s3_error *err, int code, const char *what) {
 /* Copy what of a description is given. Returns NULL, or what is wrong. */
 DLPI_COLD
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
-    if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket)) return "bucket is too long";
+    if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket))
+        return "bucket: must have at most 255 bytes";
     if (d->prefix && !dlpi_s3_copy(l->prefix, sizeof l->prefix, d->prefix))
-        return "prefix is longer than 1,024 bytes";
+        return "prefix: must have at most 1,024 bytes";
     if (d->delimiter && !dlpi_s3_copy(l->delimiter, sizeof l->delimiter, d->delimiter))
-        return "delimiter is longer than 1,024 bytes";
+        return "delimiter: must have at most 1,024 bytes";
     if (d->start_after && !dlpi_s3_copy(l->start_after, sizeof l->start_after, d->start_after))
-        return "start_after is longer than 1,024 bytes";
+        return "start_after: must have at most 1,024 bytes";
     return NULL;
 }
 
@@ -12046,13 +12175,19 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
                             dlp_s3_error *err) {
     dlp_s3_list *l;
     const char *wrong;
-    if (!out || !io || !desc || !desc->bucket || !desc->bucket[0])
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "a list needs out, io, desc and a bucket");
+    if (!out || !io || !desc)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG,
+                                   !out  ? "out is NULL"
+                                   : !io ? "io is NULL; use dlp_s3_io_open"
+                                         : "desc is NULL");
+    if (!desc->bucket || !desc->bucket[0])
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "bucket: is missing; name one");
     wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page must be 0..1000");
-    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is negative");
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page: must be 0..1000");
+    if (desc->requests < 0)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests: must be 0 or more");
     l = calloc(1, sizeof *l);
     if (l) l->first = dlpi_s3_segment_new();
     if (!l || !l->first) {
@@ -12076,7 +12211,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 DLPI_COLD
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
-    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "list or out is NULL");
+    if (!list || !out)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, list ? "out is NULL" : "list is NULL");
     for (;;) {
         dlpi_s3_segment *s = list->first;
         bool wait;
@@ -12323,9 +12459,9 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key must have 1 to 1024 bytes";
     if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
-        return "DLP_S3_EMPTY is only the length of a whole object";
+        return "length DLP_S3_EMPTY needs offset DLP_S3_WHOLE";
     if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
-        return "offset and length are beyond 2^63";
+        return "offset and length must end below 2^63";
     if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
         return "an ETag must be strong, in quotes, of at most 71 bytes";
     return NULL;
@@ -12352,8 +12488,9 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
 DLPI_COLD
 static int dlpi_src_put_failed(dlp_s3_error *err, int rc) {
     return dlpi_s3_set_error(err, rc, 0,
-                             rc == DLP_ERR_LIMIT ? "too many entries, or keys"
-                                                 : "no memory for the manifest");
+                             rc == DLP_ERR_LIMIT
+                                 ? "too many entries, or keys; use several manifests"
+                                 : "no memory for the manifest");
 }
 
 DLPI_COLD
@@ -12410,7 +12547,9 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
-            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has an empty or too long key");
+            rc = dlpi_s3_set_error(
+                err, DLP_ERR_REMOTE, 0,
+                "the list has a key that is empty or above 1024 bytes; narrow prefix");
         else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
             dlpi_src_put_failed(err, rc);
     }
@@ -12442,15 +12581,16 @@ static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
     for (const char *at = key; *at != 0; at++) {
         int high, low;
-        if ((uint8_t)*at <= ' ' || *at == 0x7f) return "a key's character is not encoded";
+        if ((uint8_t)*at <= ' ' || *at == 0x7f)
+            return "a blank or control character in a key; write it as %XX";
         if (*at != '%') {
             *to++ = *at;
             continue;
         }
         high = dlpi_s3_hex_digit(at[1]);
         low = high < 0 ? -1 : dlpi_s3_hex_digit(at[2]);
-        if (low < 0) return "'%' without two hexadecimal digits";
-        if (high + low == 0) return "a key has no zero bytes";
+        if (low < 0) return "'%' without two hexadecimal digits; write '%' as %25";
+        if (high + low == 0) return "%00 in a key, which cannot have it";
         *to++ = (char)(high << 4 | low);
         at += 2;
     }
@@ -12466,27 +12606,28 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
-    if (n == 0) return "an empty line";
-    if (strlen(line) != (size_t)n) return "a zero byte";
+    if (n == 0) return "an empty line; remove it";
+    if (strlen(line) != (size_t)n) return "a zero byte; is it a text file?";
     for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
          tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "a line must have 1, 3, 4 or 5 columns";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS)
+        return "a line must have 1, 3, 4 or 5 columns, with tabs between";
     e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_s3_decimal(column[1], strlen(column[1]), &e->offset))
-        return "the offset must be a number, or '*'";
+        return "the offset (column 2) must be a number, or '*'";
     if (columns > 1 && strcmp(column[2], "-") == 0)
         e->length = DLP_S3_EMPTY;
     else if (columns > 1 && !dlpi_s3_decimal(column[2], strlen(column[2]), &e->length))
-        return "the length must be a number, or '-'";
+        return "the length (column 3) must be a number, or '-'";
     if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
-        return "the items must be a number";
+        return "the items (column 4) must be a number";
     return dlpi_src_entry_wrong(e);
 }
 
@@ -12499,9 +12640,9 @@ static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path
     int n, rc;
     for (uint64_t number = 1; (n = dlpi_src_line(f, line)) != -1; number++) {
         if (line[0] == '#' && n > 0) continue;
-        wrong = n == -2 ? "a line is too long" : dlpi_src_line_parse(line, n, &e);
+        wrong = n == -2 ? "a line of more than 3232 bytes" : dlpi_src_line_parse(line, n, &e);
         if (wrong)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s:%llu: %s", path,
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.90s:%llu: %s", path,
                                      (unsigned long long)number, wrong);
         if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK) return dlpi_src_put_failed(err, rc);
     }
@@ -12554,7 +12695,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
-                                 m ? "path is NULL, or too long" : "manifest is NULL");
+                                 m ? "path: must have 1 to 4091 bytes" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     fd = dlpi_file_afresh(tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;
@@ -12869,7 +13010,7 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
     if (q->at.key[0] == 0)
-        return dlp_fail(q->item->call, 0, "the manifest has %llu entries",
+        return dlp_fail(q->item->call, 0, "the manifest has only %llu entries; lower n_items",
                         (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
     if (q->what == DLPI_SRC_FAILED) {
         dlpi_src_words(&q->request, text, sizeof text);
@@ -12879,12 +13020,14 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     dlpi_src_place(s->bucket, q->at.key, text, sizeof text);
     switch (q->what) {
     case DLPI_SRC_CHANGED:
-        return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                        (unsigned long long)q->got,
-                        (unsigned long long)dlpi_src_bytes(q->at.length));
+        return dlp_fail(
+            q->item->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again", text,
+            (unsigned long long)q->got, (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
-        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu", text, (unsigned long long)q->got,
-                 fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu; %s", text,
+                 (unsigned long long)q->got, fixed ? "the field takes" : "the most are",
+                 (unsigned long long)s->capacity,
+                 s->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %llu bytes are not whole rows of %llu", text,
@@ -13305,7 +13448,7 @@ DLPI_COLD
 static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
-    return dlp_fail(part->call, 0, "the manifest has %llu entries",
+    return dlp_fail(part->call, 0, "the manifest has only %llu entries; lower n_parts",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
@@ -13316,8 +13459,8 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
     uint64_t said = dlpi_src_bytes(at->length);
     if (at->length == 0 || bytes == said) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
-    return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                    (unsigned long long)bytes, (unsigned long long)said);
+    return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again",
+                    text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
@@ -13362,7 +13505,8 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
     if (dlpi_src_wait(s, io, dlpi_src_pipe_of(part->call), r) != DLP_OK)
         return dlpi_src_part_complain(part, r);
     if (at->offset != DLP_S3_WHOLE && at->offset > r->object_bytes)
-        return dlp_fail(part->call, 0, "%s: has %llu bytes, byte %llu was asked for", at->key,
+        return dlp_fail(part->call, 0,
+                        "%s: has %llu bytes, the manifest's offset is %llu; list it again", at->key,
                         (unsigned long long)r->object_bytes, (unsigned long long)at->offset);
     rc = at->offset == DLP_S3_WHOLE ? dlpi_src_part_size(s, part, at, r->object_bytes) : 0;
     if (at->length == 0 || at->offset == DLP_S3_WHOLE)
@@ -13641,15 +13785,17 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
                         "give the objects as chunks.source; its workers have the connections");
-    if (field >= chunk->n_fields || source->first_row == NULL)
-        return dlp_fail(chunk->call, 0, "field is too large, or the source has no row_bytes");
+    if (source->first_row == NULL)
+        return dlp_fail(chunk->call, 0, "row_bytes: is 0; set it in the desc of the source");
+    if (field >= chunk->n_fields)
+        return dlp_fail(chunk->call, 0, "field: is %u, must be below %u", field, chunk->n_fields);
     f = &chunk->call->w->p->items.at[field];
     if (f->row_bytes / (uint64_t)f->f.shape[0] != source->d.row_bytes)
         return dlp_fail(chunk->call, 0, "row_bytes is %llu, rows of field %s have another size",
                         (unsigned long long)source->d.row_bytes, f->name);
     if (chunk->chunk_first + chunk->chunk_rows >
         source->first_row[dlp_s3_manifest_count(source->d.manifest)])
-        return dlp_fail(chunk->call, 0, "the objects end before row %llu",
+        return dlp_fail(chunk->call, 0, "the objects end before row %llu; lower n_items",
                         (unsigned long long)(chunk->chunk_first + chunk->chunk_rows - 1));
     rc = dlpi_src_rows_begin(&rows, source, chunk, chunk->data[field])
              ? dlpi_src_rows_run(w, &rows)
@@ -13681,16 +13827,18 @@ static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
 /* The first thing that is wrong with a desc, or NULL. */
 DLPI_COLD
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
-    if (d->s3 == NULL) return "s3: is NULL";
+    if (d->s3 == NULL) return "s3: is NULL; use dlp_s3_open";
     if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
         return "bucket: must have 1 to 255 bytes";
-    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: is NULL, or empty";
-    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
+    if (dlp_s3_manifest_count(d->manifest) == 0)
+        return "manifest: is NULL, or empty; list or add objects first";
+    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: must be 0..1024";
     if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: must be at most 2^40";
     if (d->max_bytes != 0 && (d->direct || !d->decode))
         return "max_bytes: must be 0 without a decode, or with direct";
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: must be DLP_NONE, or 0 and more";
-    if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
+    if ((d->fields == NULL) != (d->n_fields == 0))
+        return "fields: must be set if n_fields is above 0, and only then";
     if (d->fields && (d->direct || !d->decode) && dlpi_field_item_bytes(d->fields) == 0)
         return "fields[0]: must have a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -13729,12 +13877,13 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
     if (s->d.row_bytes == 0) return NULL;
-    if (!s->known) return "row_bytes: needs the length of every entry";
+    if (!s->known) return "row_bytes: needs the length of every entry; list the bucket for them";
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
         uint64_t bytes = dlpi_src_bytes(m->length[i]);
-        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry has no whole rows";
+        if (bytes % s->d.row_bytes != 0)
+            return "row_bytes: the bytes of each entry must be a multiple of it";
         s->first_row[i] = rows;
         rows += bytes / s->d.row_bytes;
     }

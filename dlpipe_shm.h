@@ -554,9 +554,10 @@ static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
 
 DLPI_COLD
 static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
-    char what[96];
-    snprintf(what, sizeof what, "the name is in use, by process %d", (int)owner);
-    return dlpi_name_fail(p, DLP_ERR_STATE, 0, owner > 0 ? what : "the name is in use");
+    char what[96] = "the name is taken; choose another";
+    if (owner > 0)
+        snprintf(what, sizeof what, "process %d has the name; choose another", (int)owner);
+    return dlpi_name_fail(p, DLP_ERR_STATE, 0, what);
 }
 
 /* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,

@@ -8,28 +8,48 @@
    >>impl-plan-picture      A PLAN AS A PICTURE
    One column of boxes: the stages in the order of the data, and the consumer. A stage without a
    link of its own sticks to the box above it. A link to the next box is a straight arrow with its
-   words at the right. Any other link is an arc at the left. */
+   words at the right. Any other link is an arc at the left.
+
+   Why no words lie on anything else:
+   * Words of links stand between two boxes. Arcs bend beside boxes alone, so no level line is
+     there.
+   * Each arc has a lane, and its words are left of its line. The next lane begins left of all
+     words of this lane, so no upright line of another lane meets them.
+   * Arcs that share a lane have no height in common. Words stand within the height of their arc.
+   * A box is as wide as its texts, which are cut to fit (dlpi_text_units). */
 
 enum {
-    DLPI_PLAN_WIDTH = 840,
     DLPI_PLAN_TOP = 64,
-    DLPI_PLAN_BOX_X = 310,
-    DLPI_PLAN_BOX = 330, /* width of a box */
+    DLPI_PLAN_EDGE = 16,
+    DLPI_PLAN_BOX_X = 310,    /* at least */
+    DLPI_PLAN_BOX = 400,      /* width of a box */
+    DLPI_PLAN_BOX_UNITS = 52, /* of text in a box (dlpi_text_units) */
     DLPI_PLAN_BOX_HEIGHT = 40,
     DLPI_PLAN_STUCK = 22, /* height of a box that sticks to the one above it */
     DLPI_PLAN_GAP = 44,
-    DLPI_PLAN_LANE = 16, /* from arc to arc */
-    DLPI_PLAN_LINE = 14  /* from one line of text to the next */
+    DLPI_PLAN_FIRST = 24, /* from a box to the first lane of arcs */
+    DLPI_PLAN_BESIDE = 6, /* from words to their arc */
+    DLPI_PLAN_LINE = 14   /* from one line of text to the next */
 };
+
+/* A link that is drawn at the left. */
+typedef struct dlpi_arc {
+    const dlp_link *link;
+    int y, end;      /* where it leaves its box, and where it comes in */
+    int least, most; /* the same, sorted */
+    int lane, words; /* its upright line; the top of the gap with its words */
+} dlpi_arc;
 
 /* Where the boxes are. The consumer is the last of them. */
 typedef struct dlpi_boxes {
     const dlp_plan *plan;
-    int n;
+    int n, x;         /* boxes; their left edge */
+    int right, pitch; /* pixels from there to the end of words; from lane to lane */
     int y[DLP_MAX_STAGES + 1], height[DLP_MAX_STAGES + 1];
-    int head[DLP_MAX_STAGES + 1];   /* the box that this one sticks to, or the box itself */
-    int arcs, words[DLP_MAX_LINKS]; /* words[arc]: where its words are */
-    const dlp_link *arc[DLP_MAX_LINKS];
+    int head[DLP_MAX_STAGES + 1]; /* the box that this one sticks to, or the box itself */
+    const dlp_link *down[DLP_MAX_STAGES + 1]; /* the link from the box above it */
+    int arcs;
+    dlpi_arc arc[DLP_MAX_LINKS]; /* short ones first */
 } dlpi_boxes;
 
 static bool dlpi_plan_drawable(const dlp_plan *plan) {
@@ -74,7 +94,6 @@ static int dlpi_box_of(const dlpi_boxes *b, int32_t stage) {
 static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
     int y = DLPI_PLAN_TOP - DLPI_PLAN_GAP;
     b->plan = plan;
-    b->arcs = 0;
     b->n = (int)plan->n_stages + 1;
     for (int i = 0; i < b->n; i++) {
         const bool last = i == b->n - 1;
@@ -87,86 +106,128 @@ static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
 }
 
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
-    const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
+    const int y = b->y[i], x = b->x + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
     const bool head = b->head[i] == i, copies = st != NULL && strcmp(st->what, "copy") == 0;
     const char *name = st == NULL ? "consumer" : copies ? "copy into rows" : st->name;
     static const char *const runs_in[2][2] = {{"thread", "threads"},
                                               {"worker process", "worker processes"}};
     const char *const *run;
-    char line[120], what[48];
+    char line[160], kind[48];
     dlpi_text t = {line, sizeof line, 0};
-    dlpi_svg_box(o, st != NULL ? "box" : "box user", DLPI_PLAN_BOX_X, y, DLPI_PLAN_BOX,
-                 b->height[i]);
-    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, name, 34);
+    dlpi_svg_box(o, st != NULL ? "box" : "box user", b->x, y, DLPI_PLAN_BOX, b->height[i]);
+    if (head) dlpi_svg_text(o, "head", x, y + 16, name, 34);
     if (st == NULL) return;
-    dlpi_plan_kind(st->kind, what, sizeof what);
-    dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "",
-                  copies             ? st->name
-                  : st->what[0] != 0 ? st->what
-                                     : what);
+    dlpi_plan_kind(st->kind, kind, sizeof kind);
+    const char *what = st->what[0] != 0 ? st->what : kind;
+    const bool said = !head && strcmp(what, st->name) == 0; /* by the name */
+    if (!head) dlpi_text_add(&t, "%.31s%s", st->name, said ? "" : ": ");
+    if (!said) dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "", copies ? st->name : what);
     run = runs_in[st->placement & 1];
     if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
     if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");
-    if (!head && strcmp(line, st->name) == 0) return;
-    dlpi_svg_text(o, "sub", head ? x : DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y + (head ? 32 : 16),
-                  line, head ? 60 : 30);
+    dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
-static void dlpi_link_words(dlpi_out *o, const char *css, int x, int y, const dlp_link *l) {
-    char line[100];
-    snprintf(line, sizeof line, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
-             dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
-    dlpi_svg_text(o, css, x, y, line, 60);
-    snprintf(line, sizeof line, "%d writer%s, %d reader%s", (int)l->writers,
-             l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
-    dlpi_svg_text(o, css, x, y + DLPI_PLAN_LINE, line, 60);
+/* The words of a link, in two lines. Returns pixels that no common font exceeds. */
+static int dlpi_link_lines(const dlp_link *l, char lines[2][100]) {
+    const int n =
+        snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
+                 dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
+    const int m = snprintf(lines[1], 100, "%d writer%s, %d reader%s", (int)l->writers,
+                           l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
+    return (n > m ? n : m) * 726 / 100 + 1;
+}
+
+/* gap: the top of the gap between two boxes. */
+static void dlpi_link_words(dlpi_out *o, const char *css, int x, int gap, const dlp_link *l) {
+    char lines[2][100];
+    dlpi_link_lines(l, lines);
+    dlpi_svg_text(o, css, x, gap + 18, lines[0], 100);
+    dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
+}
+
+/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. */
+static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
+    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
+    const int low = from < to ? from : to, high = from < to ? to : from;
+    dlpi_arc a = {l, y, end, y < end ? y : end, y < end ? end : y, 0, b->y[high] - DLPI_PLAN_GAP};
+    const int middle = (y + end - DLPI_PLAN_GAP) / 2;
+    int i = b->arcs++;
+    for (int k = low + 1; k < high; k++)
+        if (b->head[k] == k && abs(b->y[k] - DLPI_PLAN_GAP - middle) < abs(a.words - middle))
+            a.words = b->y[k] - DLPI_PLAN_GAP;
+    for (; i > 0 && b->arc[i - 1].most - b->arc[i - 1].least > a.most - a.least; i--)
+        b->arc[i] = b->arc[i - 1];
+    b->arc[i] = a;
+}
+
+/* Give each arc the first lane in which no arc before it has some of its height. Returns the number
+   of lanes. */
+static int dlpi_arcs_lanes(dlpi_boxes *b) {
+    int lanes = 0;
+    for (int i = 0; i < b->arcs; i++) {
+        dlpi_arc *a = &b->arc[i];
+        for (int k = 0; k < i; k++) {
+            const dlpi_arc *c = &b->arc[k];
+            if (c->lane != a->lane || c->most < a->least || a->most < c->least) continue;
+            a->lane++;
+            k = -1; /* from the first again: the lane only grows */
+        }
+        lanes = a->lane < lanes ? lanes : a->lane + 1;
+    }
+    return lanes;
+}
+
+/* Lanes go from right to left, and the boxes are at the right of them. */
+static void dlpi_links_lay(dlpi_boxes *b) {
+    char lines[2][100];
+    int left;
+    b->right = DLPI_PLAN_BOX;
+    for (uint32_t i = 0; i < b->plan->n_links; i++) {
+        const dlp_link *l = &b->plan->links[i];
+        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
+        const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
+        const int pixels =
+            dlpi_link_lines(l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
+        int *const most = down ? &b->right : &b->pitch;
+        *most = pixels > *most ? pixels : *most;
+        if (down)
+            b->down[to] = l;
+        else
+            dlpi_arc_add(b, from, to, l);
+    }
+    left = DLPI_PLAN_EDGE + DLPI_PLAN_FIRST + dlpi_arcs_lanes(b) * b->pitch;
+    b->x = left > DLPI_PLAN_BOX_X ? left : DLPI_PLAN_BOX_X;
+}
+
+/* True if data go from the box above to this one: all stages but outs pass them on. */
+static bool dlpi_plan_passes(const dlpi_boxes *b, int to) {
+    int32_t kind = b->plan->stages[b->head[to - 1]].kind;
+    if (kind == DLP_STAGE_OUT) kind = -1; /* needs: out */
+    return b->down[to] != NULL || kind >= 0;
 }
 
 /* An arrow down to this box from the box above. l: NULL: there is no link, but data go there. */
 static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
-    const int x = DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
+    const int x = b->x + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
     dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
                    y, b->y[to] - 7);
     dlpi_out_print(o, "<path d=\"M%d %dl-4 -8h8z\"/>\n", x, b->y[to]);
-    if (l != NULL) dlpi_link_words(o, "words", x + 10, y + 18, l);
+    if (l != NULL) dlpi_link_words(o, "words", x + 10, y, l);
 }
 
-/* The place of the next arc's words, near y, which no other words have. */
-static int dlpi_arc_words(dlpi_boxes *b, int y) {
+static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
     for (int i = 0; i < b->arcs; i++) {
-        if (abs(b->words[i] - y) >= 2 * DLPI_PLAN_LINE + 4) continue;
-        y = b->words[i] + 2 * DLPI_PLAN_LINE + 4;
-        i = -1; /* from the first again: y only grows */
+        const dlpi_arc *a = &b->arc[i];
+        const int x = b->x - DLPI_PLAN_FIRST - a->lane * b->pitch;
+        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", b->x, a->y, x, a->end,
+                       b->x - 7);
+        dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
+        dlpi_link_words(o, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
     }
-    return b->words[b->arcs++] = y;
-}
-
-/* An arrow at the left. */
-static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dlp_link *l) {
-    const int n = b->arcs, x = DLPI_PLAN_BOX_X, lane = x - 24 - n * DLPI_PLAN_LANE;
-    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
-    dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", x, y, lane, end, x - 7);
-    dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", x, end);
-    b->arc[n] = l;
-    dlpi_arc_words(b, (y + end) / 2);
-}
-
-static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
-    const dlp_link *down[DLP_MAX_STAGES + 1] = {NULL};
-    for (uint32_t i = 0; i < b->plan->n_links; i++) {
-        const dlp_link *l = &b->plan->links[i];
-        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
-        if (to > 0 && b->head[to - 1] == from && down[to] == NULL)
-            down[to] = l;
-        else
-            dlpi_link_arc(o, b, from, to, l);
-    }
-    for (int i = 0; i < b->arcs; i++) /* over the lines of all arcs */
-        dlpi_link_words(o, "arc", DLPI_PLAN_BOX_X - 30 - i * DLPI_PLAN_LANE, b->words[i],
-                        b->arc[i]);
     for (int i = 1; i < b->n; i++)
-        if (b->head[i] == i) dlpi_link_down(o, b, i, down[i]);
+        if (b->head[i] == i && dlpi_plan_passes(b, i)) dlpi_link_down(o, b, i, b->down[i]);
 }
 
 static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
@@ -175,14 +236,16 @@ static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
     dlpi_boxes b;
     char line[200];
     memset(&v, 0, sizeof v);
+    memset(&b, 0, sizeof b);
     dlpi_boxes_lay(&b, plan);
-    v.width = DLPI_PLAN_WIDTH;
-    v.height = b.y[b.n - 1] + b.height[b.n - 1] + 16;
+    dlpi_links_lay(&b);
+    v.width = b.x + b.right + DLPI_PLAN_EDGE;
+    v.height = b.y[b.n - 1] + b.height[b.n - 1] + DLPI_PLAN_EDGE;
     v.font = 11;
     dlpi_svg_style(o, &v);
     dlpi_out_print(o, "<style>.box{fill:#eef3f8;stroke:#0072b2}.user{fill:#fdf3e1;stroke:#e69f00}"
                       ".link{fill:none;stroke:#555}.none{stroke-dasharray:3 3}.arc{"
-                      "text-anchor:end;paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n");
+                      "text-anchor:end}</style>\n");
     snprintf(line, sizeof line, "%" PRIu32 " stages, %s in all", plan->n_stages,
              dlpi_num_bytes((double)plan->total_bytes).s);
     dlpi_svg_text(o, "title", 16, 27, line, 80);

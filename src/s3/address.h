@@ -67,7 +67,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
-        dlpi_s3_op_add(op, "and the address of the redirect cannot be used");
+        dlpi_s3_op_add(op, "and its Location cannot be used; give the endpoint that it leads to");
         dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
         return;
     }
@@ -134,8 +134,10 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
     to.prefix[0] = '\0';
     if (location[0] != '/') why = dlpi_s3_url_split(&to, location, &at); /* else the same server */
     if (why) return why;
-    if (from->tls && !to.tls) return "it leads from https to http";
-    if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
+    if (from->tls && !to.tls)
+        return "it leads from https to http; give the endpoint that it leads to";
+    if (to.tls && !io->s3->has_tls)
+        return "it leads to https; compile with DLPIPE_S3_OPENSSL, or give tls";
     dlpi_s3_op_target(op, at);
     op->to = to;
     op->foreign = !dlpi_s3_kin(&to, &io->s3->endpoint);

@@ -8,13 +8,13 @@ enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 /* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
    for. */
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
-    dlpi_s3_op_message(op, 0, "%llu bytes %s %llu", (unsigned long long)is, what,
-                       (unsigned long long)wanted);
+    dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
+                       (unsigned long long)is, what, (unsigned long long)wanted);
     return DLPI_S3_FINAL;
 }
 
 static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
-    dlpi_s3_op_message(op, 0, "%s", words);
+    dlpi_s3_op_message(op, 0, "%s; compare with: curl -i -r 0-9 URL", words);
     return DLPI_S3_T_SHORT;
 }
 
@@ -80,16 +80,15 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     uint64_t total = x->total;
     if (total == UINT64_MAX) return DLPI_S3_FINE;
     if (op->opened && r->object_bytes && r->object_bytes != total) {
-        dlpi_s3_op_message(op, 0, "the object's size has changed");
+        dlpi_s3_op_message(op, 0, "the object's size has changed while it was read; read it again");
         return DLPI_S3_T_CHANGED;
     }
     r->object_bytes = total;
     if (r->method != DLP_S3_GET) return DLPI_S3_FINE;
     if (r->length && total < r->offset + r->length)
-        return dlpi_s3_op_length(op, total - r->offset, "are all there is, not", r->length);
+        return dlpi_s3_op_length(op, total - r->offset, "so lower length, which is", r->length);
     if (!r->length && total - r->offset > op->bound)
-        return dlpi_s3_op_length(op, total - r->offset, "are more than there is room for,",
-                                 op->bound);
+        return dlpi_s3_op_length(op, total - r->offset, "so raise capacity, which is", op->bound);
     return DLPI_S3_FINE;
 }
 
@@ -143,7 +142,7 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
         return DLPI_S3_T_OTHER;
     }
     if (op->opened && (strcmp(h->etag, r->etag) != 0 || h->etag_sum != op->etag_sum)) {
-        dlpi_s3_op_message(op, 0, "the object has changed");
+        dlpi_s3_op_message(op, 0, "the object has changed while it was read; read it again");
         return DLPI_S3_T_CHANGED;
     }
     if (op->opened) return DLPI_S3_FINE;
@@ -160,8 +159,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
-                       "a redirect led to %.100s, which is no server of objects: it tells no "
-                       "ETag and no request id",
+                       "a redirect led to %.60s, which is no server of objects (no ETag, no "
+                       "request id); check the endpoint",
                        op->to.host);
     return DLPI_S3_T_OTHER;
 }
@@ -173,7 +172,9 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t asked =
         op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
     if (asked && h->version_sum && h->version_sum != asked) {
-        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        dlpi_s3_op_message(
+            op, 0,
+            "the server sends another version than version_id; does the bucket keep versions?");
         return DLPI_S3_T_OTHER;
     }
     if (!op->opened) {
@@ -182,8 +183,10 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
         op->modified_sum = modified;
     } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
                op->modified_sum != modified) {
-        dlpi_s3_op_message(op, 0,
-                           "the object's Content-Encoding, version or Last-Modified has changed");
+        dlpi_s3_op_message(
+            op, 0,
+            "the object's Content-Encoding, version or Last-Modified has changed; read it "
+            "again");
         return DLPI_S3_T_CHANGED;
     }
     return DLPI_S3_FINE;
@@ -195,10 +198,11 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
         return DLPI_S3_FINE;
-    dlpi_s3_op_message(op, 0,
-                       h->encoded ? "the server encodes the object, which is stored plain"
-                                  : "the server decodes the object, which is stored with a "
-                                    "Content-Encoding");
+    dlpi_s3_op_message(
+        op, 0,
+        h->encoded ? "the server encodes the object, which is stored plain; turn compression off"
+                   : "the server decodes the object, which is stored with a "
+                     "Content-Encoding");
     if (op->as_stored) return DLPI_S3_T_OTHER;
     op->as_stored = true;
     return DLPI_S3_T_CHANGED;
@@ -467,7 +471,8 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     io->n_idle--;
     if (!dlpi_s3_connection_compose(io, connection, range)) {
         dlpi_s3_connection_idle(io, connection);
-        dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
+        dlpi_s3_op_message(
+            op, 0, "the request's head is too long, or has control bytes; shorten key and query");
         dlpi_s3_op_end(io, op, DLP_ERR_ARG);
         return;
     }
@@ -678,7 +683,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
 /* More came than there is room for. Where the length was told this was seen before. */
 static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
-    dlpi_s3_op_message(op, 0, "more bytes come than there is room for, %llu",
+    dlpi_s3_op_message(op, 0, "more bytes come than capacity, which is %llu; raise it",
                        (unsigned long long)op->bound);
     dlpi_s3_connection_final(io, connection);
 }
@@ -703,7 +708,8 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
         dlpi_s3_connection_close(io, connection);
         return false;
     }
-    dlpi_s3_op_message(connection->range->op, 0, "an answer with far too long a body");
+    dlpi_s3_op_message(connection->range->op, 0,
+                       "the answer's body is far too long; check the endpoint");
     dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_BAD);
     return false;
 }

@@ -206,7 +206,8 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
     if (range) {
         dlpi_s3_range_part(io, range, connection);
         if (range->n_connections == 0) {
-            dlpi_s3_op_message(range->op, errnum, "%s", why);
+            dlpi_s3_op_message(range->op, errnum, "%s%s", why,
+                               what == DLPI_S3_T_BAD ? dlpi_s3_http_cure : "");
             dlpi_s3_op_answer(range->op, connection->http.head_done ? &connection->http : NULL);
         }
     }

@@ -46,7 +46,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     if (d->max_idle == 0) d->max_idle = d->max_requests;
     if (d->part_bytes == 0) d->part_bytes = 8u << 20;
     if (d->part_bytes < 65536 || d->part_bytes > 1u << 30)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: must be 64 KiB..1 GiB");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "part_bytes: is %llu, must be 64 KiB..1 GiB",
+                                 (unsigned long long)d->part_bytes);
     return DLP_OK;
 }
 
@@ -61,7 +62,8 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
         s3->endpoint.dualstack = c->dualstack;
         dlpi_s3_aws_host(&s3->endpoint, c->region, s3->endpoint.host, sizeof s3->endpoint.host);
     } else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK) {
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "endpoint: %s; it must be http(s)://HOST[:PORT][/PATH]", why);
     }
     code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
     if (code != DLP_OK) return code;
@@ -86,8 +88,9 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
     if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
         if (strcasecmp(payer, "requester") != 0)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "AWS_REQUEST_PAYER: must be \"requester\", or unset");
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: is \"%.30s\", must be \"requester\", or unset", payer);
         s3->desc.requester_pays = 1;
     }
     if (s3->desc.requester_pays && s3->desc.anonymous)
@@ -143,7 +146,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->desc.tls = NULL;
     code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);
     if (code != 0) {
-        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "no lock that processes share: %s",
+        dlpi_s3_set_error(err, DLP_ERR_SYSTEM, code, "processes cannot share a lock here: %s",
                           strerror(code));
         munmap(s3->common, s3->common_bytes);
         free(s3);

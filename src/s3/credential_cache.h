@@ -108,9 +108,10 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
     if (version && dlpi_s3_config_fixed(c))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s) are fixed: there are no newer ones",
-                                 dlpi_s3_config_from(c));
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credentials (%s): refused or over, and there are no newer ones; replace them",
+            dlpi_s3_config_from(c));
     if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
@@ -150,11 +151,13 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
-        code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the same ones again, which the server refuses",
-                                 dlpi_s3_config_from(c));
+        code = dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credentials (%s): the same ones again, which the server refuses; renew them",
+            dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
-        code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
+        code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: cannot lock them: %s",
+                                 strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
     return code;
 }

@@ -93,13 +93,13 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     h.service = "sts";
     h.now_s = a->now_s;
     n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
-    if (n < 2) return "its head would be too long, or has odd bytes";
+    if (n < 2) return "URL, role or token is too long, or has control bytes";
     n -= 2; /* in place of the empty line */
     n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
                   a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");
     s->out_n = (size_t)n;
     s->body_n = (size_t)h.body_bytes;
-    return s->out_n < sizeof s->out ? NULL : "its head would be too long";
+    return s->out_n < sizeof s->out ? NULL : "URL, role and token are too long together";
 }
 
 /* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
@@ -113,7 +113,8 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
         bytes += used;
         n -= used;
         if (n_body > DLPI_S3_ANSWER_MAX - s->n) {
-            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is longer than 64 KiB");
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why,
+                         "the answer is longer than 64 KiB; check the URL");
             return DLP_S3_BROKEN;
         }
         if (n_body) memcpy(s->answer + s->n, body, n_body);
@@ -121,7 +122,7 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
     } while (what == DLPI_S3_HTTP_HEAD || what == DLPI_S3_HTTP_BODY);
     s->answer[s->n] = '\0';
     if (what != DLPI_S3_HTTP_BAD) return what == DLPI_S3_HTTP_END;
-    dlpi_s3_copy(s->conn.why, sizeof s->conn.why, s->http.why);
+    snprintf(s->conn.why, sizeof s->conn.why, "%s%s", s->http.why, dlpi_s3_http_cure);
     return DLP_S3_BROKEN;
 }
 
@@ -139,7 +140,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
         n = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
         if (n == 0) {
             n = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END ? 1 : DLP_S3_BROKEN;
-            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is cut off");
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the connection ended inside the answer");
         } else if (n > 0) {
             n = dlpi_s3_ask_feed(s, bytes, (size_t)n);
         }
@@ -175,12 +176,12 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     int n, e = 0;
     a->status = 0;
     s->conn.errnum = 0;
-    if (!wrong && where.tls && !c->tls) wrong = "https wants DLPIPE_S3_OPENSSL, or a transport";
+    if (!wrong && where.tls && !c->tls) wrong = "https needs DLPIPE_S3_OPENSSL, or desc.tls";
     n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
     for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
         if (i > 0 && dlpi_s3_wait_over(w)) return;
         if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
-            wrong = "without TLS, only this host and the container services are asked";
+            wrong = "without TLS, only this host and container services are asked; use https";
         else
             dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
     }
@@ -250,7 +251,8 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is no time", err);
+    if (who->expires_s <= 0)
+        return dlpi_s3_fetch_error(s, "Expiration is no time, such as 2030-01-31T12:00:00Z", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
@@ -261,7 +263,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_fetch_error(s, "the credentials have expired", err);
+    return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
@@ -275,7 +277,8 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_fetch_error(s, "the answer is not the JSON of credentials", err);
+        return dlpi_s3_fetch_error(
+            s, "the answer is not the JSON of credentials: AccessKeyId is missing", err);
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
     return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
@@ -290,7 +293,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
     if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
     dlpi_s3_profiles_close(&p);
     if (code) return code < 0 ? code : DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                             "profile \"%.60s\" has no keys any more; add aws_access_key_id",
                              c->base);
 }
 
@@ -420,11 +424,13 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     pid_t pid = 0;
     if (n < 1)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
-                                 c->base, n ? "its quotes do not match" : "no command");
+                                 c->base,
+                                 n ? "its quotes do not match" : "it is empty; give a command");
     e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
     if (e)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
-                                 s->argv[0], strerror(e));
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
+                                 "credential_process (%.60s): %s; check the command", s->argv[0],
+                                 strerror(e));
     why = dlpi_s3_process_read(fd, s, &w);
     close(fd);
     if (why) dlpi_s3_process_kill(pid);
@@ -432,17 +438,19 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     status = dlpi_s3_process_end(pid, &w, &late);
     if (!why && late) why = "it does not end";
     if (why)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s",
-                                 s->argv[0], why);
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.60s): %s; run it by hand", s->argv[0], why);
     if (status)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credential_process (%.80s): %s %d",
-                                 s->argv[0], WIFSIGNALED(status) ? "signal" : "exit status",
+        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
+                                 "credential_process (%.60s): %s %d; run it by hand", s->argv[0],
+                                 WIFSIGNALED(status) ? "signal" : "exit status",
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credential_process (%.80s): its output is not JSON of Version 1",
-                                 s->argv[0]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credential_process (%.60s): its output is not JSON of Version 1; run it by hand",
+            s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -457,11 +465,13 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
     size_t n = 0;
     int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
     if (e)
-        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials (%s): %.120s: %s",
+        return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
+                                 "credentials (%s): token file %.60s: %s; check its path",
                                  dlpi_s3_source_name(c->source), c->token_file, strerror(e));
     while (n && (s->token[n - 1] == '\n' || s->token[n - 1] == '\r')) s->token[--n] = '\0';
     if (dlpi_s3_token_ok(c, s->token)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (%s): %.120s is not a token",
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                             "credentials (%s): %.60s is not a token, which is one printable line",
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
@@ -505,7 +515,8 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                  part[i].name);
         if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
             continue;
-        snprintf(path, sizeof path, "the answer has no %s", part[i].name);
+        snprintf(path, sizeof path, "the answer has no %s; check the endpoint of STS",
+                 part[i].name);
         return dlpi_s3_fetch_error(s, path, err);
     }
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
@@ -522,7 +533,9 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     int code = dlpi_s3_fetch_token(c, s, err);
     if (code) return code;
     if (!dlpi_s3_sts_form(s, action, fields, 3))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "credentials (web identity): role, session and token are too long");
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
@@ -541,7 +554,8 @@ static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const
     snprintf(from, sizeof from, "role of profile \"%.60s\"", role->profile);
     s->from = from;
     s->role = role;
-    if (!dlpi_s3_sts_form(s, action, fields, 4)) return dlpi_s3_fetch_error(s, "too long", err);
+    if (!dlpi_s3_sts_form(s, action, fields, 4))
+        return dlpi_s3_fetch_error(s, "role and session are too long", err);
     code = dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
     s->from = "";
     return code;
@@ -555,11 +569,23 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     if (code) return code;
     if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
     if (s->token[0] && !dlpi_s3_token_ok(c, s->token))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token, which is one printable line");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
+}
+
+/* The metadata service is asked last. Elsewhere than on a machine of AWS it does not answer. */
+static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
+                                 dlp_s3_error *err) {
+    const int code = dlpi_s3_ask_error(a, s, err);
+    const size_t n = err ? strlen(err->message) : 0;
+    if (err)
+        snprintf(err->message + n, sizeof err->message - n,
+                 "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
+    return code;
 }
 
 /* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
@@ -574,21 +600,24 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_machine_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes", err);
+        return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes; check the endpoint",
+                                   err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
     if (!dlpi_s3_ask_well(c, &a, s, stop))
-        return a.status == 404 ? dlpi_s3_fetch_error(s, "this machine has no role", err)
-                               : dlpi_s3_ask_error(&a, s, err);
+        return a.status == 404
+                   ? dlpi_s3_fetch_error(
+                         s, "this machine has no role; attach one, or set AWS_ACCESS_KEY_ID", err)
+                   : dlpi_s3_ask_error(&a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_fetch_error(s, "the role's name has odd bytes", err);
+        return dlpi_s3_fetch_error(s, "the role's name has odd bytes; check the endpoint", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
     if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);

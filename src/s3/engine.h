@@ -16,15 +16,16 @@ static bool dlpi_s3_is_printable(const char *s) {
 
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
-    if (r->n_pieces > 0 && !r->pieces) return dlpi_s3_bad(r, "pieces", "is NULL");
+    if (r->n_pieces > 0 && !r->pieces)
+        return dlpi_s3_bad(r, "pieces", "is NULL, but n_pieces is not 0");
     if (!r->pieces) {
         if (r->capacity > 0 && !r->body && r->method != DLP_S3_HEAD)
-            return dlpi_s3_bad(r, "body", "is NULL");
+            return dlpi_s3_bad(r, "body", "is NULL, but capacity is not 0");
         if (r->method == DLP_S3_GET && r->length > r->capacity)
             return dlpi_s3_bad(r, "capacity", "must be at least length");
         return DLP_OK;
     }
-    if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "only for GET");
+    if (r->method != DLP_S3_GET) return dlpi_s3_bad(r, "pieces", "must be NULL, but for GET");
     if (r->length == 0) return dlpi_s3_bad(r, "length", "must be set with pieces");
     for (uint32_t i = 0; i < r->n_pieces; i++) {
         if (r->pieces[i].bytes > r->length - sum)
@@ -38,21 +39,24 @@ static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
         return dlpi_s3_bad(r, "method", "must be DLP_S3_GET, _HEAD or _PUT");
     if (!r->bucket || !r->bucket[0] || strnlen(r->bucket, 256) > 255)
-        return dlpi_s3_bad(r, "bucket", "is NULL, empty or too long");
+        return dlpi_s3_bad(r, "bucket", "must have 1 to 255 bytes");
     for (const char *p = r->bucket; *p; p++)
         if (*p <= 32 || *p >= 127 || *p == '/')
-            return dlpi_s3_bad(r, "bucket", "has bytes that no bucket's name has");
+            return dlpi_s3_bad(r, "bucket",
+                               "must be printable, without blanks and '/'; leave out s3://");
     if (!r->key) return dlpi_s3_bad(r, "key", "is NULL");
-    if (!r->key[0] && r->method != DLP_S3_PUT && !r->query) return dlpi_s3_bad(r, "key", "empty");
-    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "has more than 1024 bytes");
+    if (!r->key[0] && r->method != DLP_S3_PUT && !r->query)
+        return dlpi_s3_bad(r, "key", "is empty; name an object, or give a query");
+    if (strnlen(r->key, 1025) > 1024) return dlpi_s3_bad(r, "key", "must have at most 1024 bytes");
     if (r->query && (!dlpi_s3_is_printable(r->query) || strpbrk(r->query, " #")))
-        return dlpi_s3_bad(r, "query", "has bytes that must be escaped");
+        return dlpi_s3_bad(r, "query",
+                           "must be printable, without blanks and '#'; escape them (%20)");
     if (r->if_match && !dlpi_s3_is_printable(r->if_match))
-        return dlpi_s3_bad(r, "if_match", "has control bytes");
+        return dlpi_s3_bad(r, "if_match", "must be printable");
     if (r->offset > INT64_MAX || r->length > INT64_MAX - r->offset)
-        return dlpi_s3_bad(r, "length", "offset and length end beyond 2^63");
+        return dlpi_s3_bad(r, "length", "offset and length must end below 2^63");
     if (r->method != DLP_S3_GET && (r->offset || r->length))
-        return dlpi_s3_bad(r, "offset", "only for GET");
+        return dlpi_s3_bad(r, "offset", "offset and length must be 0, but for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "must be NULL with offset or length");
     if (r->version_id && (r->query || r->method == DLP_S3_PUT))
@@ -108,7 +112,10 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
         (op->cost > io->desc->max_bytes || io->bytes_out > io->desc->max_bytes - op->cost))
         return DLP_FULL;
     code = dlpi_s3_op_settle(io, op);
-    if (code == DLP_ERR_ARG) return dlpi_s3_bad(r, "bucket", "cannot be named by host or path");
+    if (code == DLP_ERR_ARG)
+        return dlpi_s3_bad(
+            r, "bucket",
+            "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
     r->received = r->object_bytes = 0;
@@ -297,7 +304,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     base = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, errno, "no %zu bytes for requests", bytes);
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, errno,
+                                 "no %zu bytes for requests; lower max_requests", bytes);
     madvise(base, bytes, MADV_DONTDUMP); /* keys are in it */
     dlpi_s3_io_lay(base, n, n + spare);
     io = (dlp_s3_io *)(void *)base;
@@ -318,7 +326,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
         if (io->epoll >= 0) close(io->epoll);
         munmap(base, bytes);
         return dlpi_s3_set_error(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, errnum,
-                                 "no epoll set: %s", strerror(errnum));
+                                 "no epoll set: %s; raise the limit of open files",
+                                 strerror(errnum));
     }
     dlpi_s3_count_io(s3, 1);
     *out = io;

@@ -357,9 +357,9 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     int code = DLP_ERR_FORKED;
     *errnum = 0;
     if (dlpi_s3_address_numeric(host, port, out)) return 0;
-    dlpi_s3_copy(why, size, "no host names in the child of a fork");
+    dlpi_s3_copy(why, size, "no host names in the child of a fork; open an io there");
     if (h->pid != getpid()) return code;
-    snprintf(why, size, "host name '%.40s...' is too long", host);
+    snprintf(why, size, "host name '%.40s...' is too long; check the endpoint", host);
     if (strlen(host) >= sizeof h->names->host) return DLP_ERR_ARG;
     pthread_mutex_lock(&h->lock);
     code = dlpi_s3_name_answer(h, host, port, out, errnum, why, size);

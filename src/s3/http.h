@@ -97,7 +97,7 @@ typedef struct dlpi_s3_http {
     bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
-    const char *why;       /* BAD: in words, static; else NULL */
+    const char *why;       /* BAD: in words, static or in line; else NULL */
     /* Where it stands. */
     uint64_t left;      /* of the body, or of this chunk */
     int64_t retry_at_s; /* Retry-After as a date; -1 */
@@ -170,6 +170,9 @@ static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
     return DLPI_S3_HTTP_BAD;
 }
 
+/* What to do about all of them. */
+static const char dlpi_s3_http_cure[] = "; check endpoint and proxy, which must speak HTTP/1.1";
+
 /* Keep a value whole, or "". */
 static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[0] = 0;
@@ -183,6 +186,15 @@ static void dlpi_s3_http_keep_shown(char *to, size_t size, const char *s, size_t
     if (n >= size) n = size - 1;
     for (size_t i = 0; i < n; i++) to[i] = s[i] > 32 && s[i] < 127 ? s[i] : '?';
     to[n] = 0;
+}
+
+/* Name a header, and the value that is wrong. The line is not needed any more. */
+DLPI_COLD static int dlpi_s3_http_bad_value(dlpi_s3_http *h, const char *name, const char *s,
+                                            size_t n, const char *must) {
+    char said[32];
+    dlpi_s3_http_keep_shown(said, sizeof said, s, n);
+    snprintf(h->line, sizeof h->line, "%s is \"%s\", must be %s", name, said, must);
+    return dlpi_s3_http_bad(h, h->line);
 }
 
 static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n) {
@@ -218,9 +230,10 @@ static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
     if (n == 0) return dlpi_s3_http_bad(h, "Content-Length is empty");
     while (dlpi_s3_http_element(&s, &n, &one, &length)) {
         if (!dlpi_s3_decimal(one, length, &x))
-            return dlpi_s3_http_bad(h, "Content-Length is not a number, or too large");
+            return dlpi_s3_http_bad_value(h, "Content-Length", one, length, "a number below 2^63");
         if (h->has_length && h->content_length != (int64_t)x)
-            return dlpi_s3_http_bad(h, "two different Content-Length");
+            return dlpi_s3_http_bad_value(h, "a second Content-Length", one, length,
+                                          "as the first");
         h->has_length = true;
         h->content_length = (int64_t)x;
     }
@@ -229,7 +242,7 @@ static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
 
 static int dlpi_s3_http_on_coding(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->chunked || n != 7 || !dlpi_s3_http_is(s, "chunked", 7))
-        return dlpi_s3_http_bad(h, "a Transfer-Encoding that is not just chunked");
+        return dlpi_s3_http_bad_value(h, "Transfer-Encoding", s, n, "chunked, once");
     h->chunked = true;
     return 0;
 }
@@ -369,9 +382,9 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     size_t k = 0;
     while (k < n && dlpi_s3_http_is_token((unsigned char)s[k])) k++;
     if (k == 0 && (s[0] == ' ' || s[0] == '\t'))
-        return dlpi_s3_http_bad(h, "a header line is folded");
+        return dlpi_s3_http_bad(h, "a header line goes on in the next (folded)");
     if (k == 0 || k == n || s[k] != ':')
-        return dlpi_s3_http_bad(h, "a header line without a name and a colon");
+        return dlpi_s3_http_bad(h, "a header line has no name and colon");
     if (h->at == DLPI_S3_AT_TRAILER) return 0;
     value += k + 1;
     n -= k + 1;
@@ -396,9 +409,9 @@ static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
     h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
     if (h->version_minor < 0 || h->status < 0 || s[8] != ' ' || (n > 12 && s[12] != ' '))
-        return dlpi_s3_http_bad(h, "the status line is damaged");
+        return dlpi_s3_http_bad(h, "the status line is not HTTP/1.x and a number");
     if (h->status < 100 || h->status > 599)
-        return dlpi_s3_http_bad(h, "a status that is not 100..599");
+        return dlpi_s3_http_bad_value(h, "the status", s + 9, 3, "100..599");
     h->at = DLPI_S3_AT_FIELD;
     return 0;
 }
@@ -425,19 +438,20 @@ static void dlpi_s3_http_frame(dlpi_s3_http *h) {
 }
 
 static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
-    if (h->status == 101) return dlpi_s3_http_bad(h, "101, though no other protocol was asked for");
+    if (h->status == 101)
+        return dlpi_s3_http_bad(h, "the answer is 101, and no other protocol was asked for");
     if (h->status < 200) {
         if (++h->interims > DLPI_S3_HTTP_INTERIMS)
-            return dlpi_s3_http_bad(h, "too many 1xx answers");
+            return dlpi_s3_http_bad(h, "more than 16 answers of 1xx");
         dlpi_s3_http_clear(h);
         return 0;
     }
     if (h->chunked && h->has_length)
-        return dlpi_s3_http_bad(h, "both Content-Length and Transfer-Encoding");
+        return dlpi_s3_http_bad(h, "the answer has both Content-Length and Transfer-Encoding");
     if (h->chunked && h->version_minor == 0)
-        return dlpi_s3_http_bad(h, "Transfer-Encoding in HTTP/1.0");
+        return dlpi_s3_http_bad(h, "the answer has Transfer-Encoding, but is HTTP/1.0");
     if (h->status == 206 && h->range_bad)
-        return dlpi_s3_http_bad(h, "206 with a Content-Range that makes no sense");
+        return dlpi_s3_http_bad(h, "the answer is 206, but its Content-Range is damaged");
     if (h->range_bad) h->has_range = false;
     if (h->range_bad) h->range_first = h->range_last = h->range_total = UINT64_MAX;
     dlpi_s3_http_retry(h);
@@ -452,12 +466,12 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     for (; k < n && k <= DLPI_S3_HTTP_DIGITS && dlpi_s3_hex_digit(s[k]) >= 0; k++)
         size = size << 4 | (uint64_t)dlpi_s3_hex_digit(s[k]); /* beyond 16 digits it is refused */
     digits = k;
-    if (digits == 0) return dlpi_s3_http_bad(h, "a chunk without a size");
+    if (digits == 0) return dlpi_s3_http_bad(h, "a chunk of the body has no size");
     if (digits > DLPI_S3_HTTP_DIGITS || size > (uint64_t)INT64_MAX)
-        return dlpi_s3_http_bad(h, "a chunk's size is too large");
+        return dlpi_s3_http_bad(h, "a chunk's size is not below 2^63");
     h->extension_bytes += (uint32_t)(n - digits);
     if (h->extension_bytes > DLPI_S3_HTTP_HEAD_BYTES)
-        return dlpi_s3_http_bad(h, "too many bytes of chunk extensions");
+        return dlpi_s3_http_bad(h, "chunk extensions have more than 64 KiB");
     while (k < n && (s[k] == ' ' || s[k] == '\t')) k++;
     if (digits < n && (k == n || s[k] != ';'))
         return dlpi_s3_http_bad(h, "a chunk's size is not a number");
@@ -474,7 +488,7 @@ static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->at == DLPI_S3_AT_SIZE) return dlpi_s3_http_size(h, s, n - 2);
     h->head_bytes += (uint32_t)n;
     if (h->head_bytes > DLPI_S3_HTTP_HEAD_BYTES)
-        return dlpi_s3_http_bad(h, "too many bytes of header lines");
+        return dlpi_s3_http_bad(h, "header lines have more than 64 KiB");
     if (h->at == DLPI_S3_AT_STATUS) return dlpi_s3_http_status(h, s, n - 2);
     if (n > 2) return dlpi_s3_http_field(h, s, n - 2);
     if (h->at == DLPI_S3_AT_FIELD) return dlpi_s3_http_head_end(h);
@@ -498,7 +512,8 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
     const char *lf = memchr(s, '\n', look);
     if (lf) look = (size_t)(lf - s) + 1;
     if (h->at == DLPI_S3_AT_STATUS && !dlpi_s3_http_begins(h, s, look))
-        return dlpi_s3_http_bad(h, "not an answer of HTTP/1");
+        return dlpi_s3_http_bad(h,
+                                "the answer does not begin with HTTP/1 (https, or another port?)");
     *used += look;
     if (lf && h->line_n == 0) return dlpi_s3_http_line(h, s, look);
     memcpy(h->line + h->line_n, s, look);
@@ -508,7 +523,9 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
         h->line_n = 0;
         return dlpi_s3_http_line(h, h->line, look);
     }
-    return h->line_n == most ? dlpi_s3_http_bad(h, "a line is too long") : 0;
+    if (h->line_n < most) return 0;
+    return dlpi_s3_http_bad(h, h->at == DLPI_S3_AT_SIZE ? "a chunk's line is longer than 256 bytes"
+                                                        : "a header line is longer than 8 KiB");
 }
 
 /* ---- bodies ---- */

@@ -168,14 +168,17 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     if (!p->text[i]) return 0;
     line = dlpi_s3_ini_ask(&q, p->text[i], p->n[i]);
     if (line)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.180s: line %d is no line of an ini file",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "%.90s: line %d must be [section], name = value or # comment",
                                  p->c->file[i], line);
     if (q.cut)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.120s: [%.40s] %.40s is too long",
-                                 p->c->file[i], section,
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "%.60s: [%.30s] %.30s must have at most %zu bytes", p->c->file[i],
+                                 section,
                                  sub    ? sub
                                  : name ? name
-                                        : "");
+                                        : "",
+                                 size - 1);
     return q.found;
 }
 
@@ -232,8 +235,8 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
         if (e == EACCES && !dlpi_s3_env(variables[i])) continue;
         dlpi_s3_profiles_close(p);
         return dlpi_s3_set_error(err, e == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, e,
-                                 "%.200s: %s", c->file[i],
-                                 e == EILSEQ ? "not a text file" : strerror(e));
+                                 "%.60s: %s; mend it, or name another file in %s", c->file[i],
+                                 e == EILSEQ ? "not a text file" : strerror(e), variables[i]);
     }
     return DLP_OK;
 }

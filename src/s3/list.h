@@ -108,7 +108,7 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
         field = "start_after";
     if (!field) return NULL;
     l->ignored = s->split;
-    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
+    snprintf(l->why, sizeof l->why, "key '%.60s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
 }
@@ -123,8 +123,11 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     *last = s->last;
     for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
         dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
-        if (!dlpi_s3_list_follows(l, key, last))
-            return "keys that come twice, or are not in order (any_order takes these)";
+        if (!dlpi_s3_list_follows(l, key, last)) {
+            snprintf(l->why, sizeof l->why,
+                     "key '%.60s' comes twice or out of order; set any_order", key.at);
+            return l->why;
+        }
         wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
     }
     return wrong;
@@ -202,10 +205,9 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
     if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
         wrong = dlpi_s3_page_memory;
     if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
-        wrong = "the server repeats a NextContinuationToken";
+        wrong = "<NextContinuationToken> comes again";
     if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
-    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY)
-        wrong = "page after page without a key, and no end";
+    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";
     if (wrong)
         free(b);
     else
@@ -378,9 +380,11 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     if (!err) return code;
     memset(err, 0, sizeof *err);
     dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
-    if (s->split) snprintf(place, sizeof place, " behind '%.80s'", s->low.at);
-    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s", (unsigned long long)s->pages + 1,
-                      place, what);
+    if (s->split || s->last.bytes > 0)
+        snprintf(place, sizeof place, " behind '%.40s'", s->last.bytes ? s->last.at : s->low.at);
+    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s%s",
+                      (unsigned long long)s->pages + 1, place, what,
+                      code == DLP_ERR_REMOTE ? "; check the endpoint" : "");
     dlpi_s3_one_line(err->message);
     return code;
 }
@@ -493,7 +497,8 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
         while (l->room < want) l->room *= 2;
     } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
         s->state = DLPI_S3_SEGMENT_FAILED;
-        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error, "the answer is larger than 16 MiB");
+        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error,
+                         "the answer is larger than 16 MiB; lower page");
     } else if (a->r.code != DLP_OK) {
         dlpi_s3_list_failed(l, a);
     } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
@@ -514,7 +519,8 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
     int rc;
     l->io->now = dlpi_s3_now_ns();
     if (l->io->pid != getpid())
-        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err, "in the child of a fork");
+        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err,
+                                "this is a fork; open an io of its own here");
     dlpi_s3_list_spread(l);
     rc = dlpi_s3_list_ask_all(l, err);
     if (rc != DLP_OK) return rc;
@@ -538,13 +544,14 @@ static int dlpi_s3_list_refuse(dlp_s3_error *err, int code, const char *what) {
 
 /* Copy what of a description is given. Returns NULL, or what is wrong. */
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
-    if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket)) return "bucket is too long";
+    if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket))
+        return "bucket: must have at most 255 bytes";
     if (d->prefix && !dlpi_s3_copy(l->prefix, sizeof l->prefix, d->prefix))
-        return "prefix is longer than 1,024 bytes";
+        return "prefix: must have at most 1,024 bytes";
     if (d->delimiter && !dlpi_s3_copy(l->delimiter, sizeof l->delimiter, d->delimiter))
-        return "delimiter is longer than 1,024 bytes";
+        return "delimiter: must have at most 1,024 bytes";
     if (d->start_after && !dlpi_s3_copy(l->start_after, sizeof l->start_after, d->start_after))
-        return "start_after is longer than 1,024 bytes";
+        return "start_after: must have at most 1,024 bytes";
     return NULL;
 }
 
@@ -561,13 +568,19 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
                             dlp_s3_error *err) {
     dlp_s3_list *l;
     const char *wrong;
-    if (!out || !io || !desc || !desc->bucket || !desc->bucket[0])
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "a list needs out, io, desc and a bucket");
+    if (!out || !io || !desc)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG,
+                                   !out  ? "out is NULL"
+                                   : !io ? "io is NULL; use dlp_s3_io_open"
+                                         : "desc is NULL");
+    if (!desc->bucket || !desc->bucket[0])
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "bucket: is missing; name one");
     wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page must be 0..1000");
-    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is negative");
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page: must be 0..1000");
+    if (desc->requests < 0)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests: must be 0 or more");
     l = calloc(1, sizeof *l);
     if (l) l->first = dlpi_s3_segment_new();
     if (!l || !l->first) {
@@ -590,7 +603,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 }
 
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
-    if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "list or out is NULL");
+    if (!list || !out)
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, list ? "out is NULL" : "list is NULL");
     for (;;) {
         dlpi_s3_segment *s = list->first;
         bool wait;

@@ -191,9 +191,9 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key must have 1 to 1024 bytes";
     if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
-        return "DLP_S3_EMPTY is only the length of a whole object";
+        return "length DLP_S3_EMPTY needs offset DLP_S3_WHOLE";
     if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
-        return "offset and length are beyond 2^63";
+        return "offset and length must end below 2^63";
     if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
         return "an ETag must be strong, in quotes, of at most 71 bytes";
     return NULL;
@@ -218,8 +218,9 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
 
 static int dlpi_src_put_failed(dlp_s3_error *err, int rc) {
     return dlpi_s3_set_error(err, rc, 0,
-                             rc == DLP_ERR_LIMIT ? "too many entries, or keys"
-                                                 : "no memory for the manifest");
+                             rc == DLP_ERR_LIMIT
+                                 ? "too many entries, or keys; use several manifests"
+                                 : "no memory for the manifest");
 }
 
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
@@ -272,7 +273,9 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
-            rc = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "the list has an empty or too long key");
+            rc = dlpi_s3_set_error(
+                err, DLP_ERR_REMOTE, 0,
+                "the list has a key that is empty or above 1024 bytes; narrow prefix");
         else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
             dlpi_src_put_failed(err, rc);
     }
@@ -302,15 +305,16 @@ static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
     for (const char *at = key; *at != 0; at++) {
         int high, low;
-        if ((uint8_t)*at <= ' ' || *at == 0x7f) return "a key's character is not encoded";
+        if ((uint8_t)*at <= ' ' || *at == 0x7f)
+            return "a blank or control character in a key; write it as %XX";
         if (*at != '%') {
             *to++ = *at;
             continue;
         }
         high = dlpi_s3_hex_digit(at[1]);
         low = high < 0 ? -1 : dlpi_s3_hex_digit(at[2]);
-        if (low < 0) return "'%' without two hexadecimal digits";
-        if (high + low == 0) return "a key has no zero bytes";
+        if (low < 0) return "'%' without two hexadecimal digits; write '%' as %25";
+        if (high + low == 0) return "%00 in a key, which cannot have it";
         *to++ = (char)(high << 4 | low);
         at += 2;
     }
@@ -325,27 +329,28 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
-    if (n == 0) return "an empty line";
-    if (strlen(line) != (size_t)n) return "a zero byte";
+    if (n == 0) return "an empty line; remove it";
+    if (strlen(line) != (size_t)n) return "a zero byte; is it a text file?";
     for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
          tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "a line must have 1, 3, 4 or 5 columns";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS)
+        return "a line must have 1, 3, 4 or 5 columns, with tabs between";
     e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_s3_decimal(column[1], strlen(column[1]), &e->offset))
-        return "the offset must be a number, or '*'";
+        return "the offset (column 2) must be a number, or '*'";
     if (columns > 1 && strcmp(column[2], "-") == 0)
         e->length = DLP_S3_EMPTY;
     else if (columns > 1 && !dlpi_s3_decimal(column[2], strlen(column[2]), &e->length))
-        return "the length must be a number, or '-'";
+        return "the length (column 3) must be a number, or '-'";
     if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
-        return "the items must be a number";
+        return "the items (column 4) must be a number";
     return dlpi_src_entry_wrong(e);
 }
 
@@ -357,9 +362,9 @@ static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path
     int n, rc;
     for (uint64_t number = 1; (n = dlpi_src_line(f, line)) != -1; number++) {
         if (line[0] == '#' && n > 0) continue;
-        wrong = n == -2 ? "a line is too long" : dlpi_src_line_parse(line, n, &e);
+        wrong = n == -2 ? "a line of more than 3232 bytes" : dlpi_src_line_parse(line, n, &e);
         if (wrong)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s:%llu: %s", path,
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.90s:%llu: %s", path,
                                      (unsigned long long)number, wrong);
         if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK) return dlpi_src_put_failed(err, rc);
     }
@@ -409,7 +414,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL || strlen(path) > sizeof tmp - 5)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
-                                 m ? "path is NULL, or too long" : "manifest is NULL");
+                                 m ? "path: must have 1 to 4091 bytes" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     fd = dlpi_file_afresh(tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;

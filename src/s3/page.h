@@ -49,6 +49,7 @@ typedef struct dlpi_s3_page {
     bool escaped;         /* keys are: it says EncodingType url */
     char token[DLPI_S3_TOKEN];
     dlpi_s3_run run[2];
+    char why[120]; /* what is wrong, if it names an element */
 } dlpi_s3_page;
 
 static const char dlpi_s3_page_memory[] = "no memory for the page";
@@ -86,13 +87,22 @@ static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     return run->at + run->n;
 }
 
+/* Name an element, and say what is wrong with it. */
+static const char *dlpi_s3_page_wrong(dlpi_s3_page *p, dlpi_s3_span name, const char *what) {
+    snprintf(p->why, sizeof p->why, "<%.*s> %s", name.n < 40 ? (int)name.n : 40, name.at, what);
+    return p->why;
+}
+
 /* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size, size_t *n) {
+static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, size_t size,
+                                     size_t *n) {
     dlpi_s3_out o = {to, size, 0};
-    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    if (!dlpi_s3_out_end(&o)) return "a text is too long";
+    const dlpi_s3_span name = x->name;
+    if (!dlpi_s3_xml_inside(x, &o))
+        return x->why ? x->why : dlpi_s3_page_wrong(p, name, "has a reference that XML lacks");
+    if (!dlpi_s3_out_end(&o)) return dlpi_s3_page_wrong(p, name, "is too long");
     if (n) *n = o.n;
-    return strlen(to) == o.n ? NULL : "a text with a zero byte";
+    return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
 /* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
@@ -110,21 +120,21 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
         if (what == DLPI_S3_XML_CLOSE && x->depth < 2) break;
         if (what != DLPI_S3_XML_OPEN || x->depth != 3) continue;
         if (dlpi_s3_span_is(x->name, "Key")) {
-            wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+            wrong = dlpi_s3_page_text(p, x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
             key = true;
         } else if (dlpi_s3_span_is(x->name, "Size")) {
-            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
             size = !wrong && dlpi_s3_decimal(text, strlen(text), &r.bytes);
         } else if (dlpi_s3_span_is(x->name, "LastModified")) {
-            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
             if (!wrong) r.modified_s = dlpi_s3_time_iso(text, strlen(text));
         } else if (dlpi_s3_span_is(x->name, "ETag")) {
-            wrong = dlpi_s3_page_text(x, etag, sizeof etag, NULL);
+            wrong = dlpi_s3_page_text(p, x, etag, sizeof etag, NULL);
         }
         if (wrong) return wrong;
     }
-    if (!key) return "an object without a key";
-    if (!size) return "an object without a size";
+    if (!key) return "<Contents> has no <Key>";
+    if (!size) return "<Contents> has no <Size> that is a number";
     if (strlen(etag) >= sizeof((dlp_s3_object *)NULL)->etag) etag[0] = '\0';
     r.key_bytes = (uint32_t)n;
     r.etag_bytes = (uint16_t)strlen(etag);
@@ -142,7 +152,7 @@ static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     const char *wrong;
     size_t n = 0;
     if (!at) return dlpi_s3_page_memory;
-    wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+    wrong = dlpi_s3_page_text(p, x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
     if (wrong) return wrong;
     r.key_bytes = (uint32_t)n;
     memcpy(at, &r, sizeof r);
@@ -158,14 +168,14 @@ static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     if (dlpi_s3_span_is(x->name, "Contents")) {
         wrong = dlpi_s3_page_object(p, x);
     } else if (dlpi_s3_span_is(x->name, "IsTruncated")) {
-        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
         p->truncated = strcmp(text, "true") == 0;
         p->told = p->truncated || strcmp(text, "false") == 0;
     } else if (dlpi_s3_span_is(x->name, "EncodingType")) {
-        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        wrong = dlpi_s3_page_text(p, x, text, sizeof text, NULL);
         p->escaped = strcmp(text, "url") == 0;
     } else if (dlpi_s3_span_is(x->name, "NextContinuationToken")) {
-        wrong = dlpi_s3_page_text(x, p->token, sizeof p->token, NULL);
+        wrong = dlpi_s3_page_text(p, x, p->token, sizeof p->token, NULL);
     }
     return wrong;
 }
@@ -184,19 +194,24 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
         const char *wrong = NULL;
         if (what != DLPI_S3_XML_OPEN) continue;
         if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
-            return "the answer is no ListBucketResult";
+            return dlpi_s3_page_wrong(p, x.name, "came, and no <ListBucketResult>");
         if (x.depth == 2) {
             inside = dlpi_s3_span_is(x.name, "CommonPrefixes");
             wrong = dlpi_s3_page_element(p, &x);
         } else if (x.depth == 3 && inside && dlpi_s3_span_is(x.name, "Prefix")) {
             wrong = dlpi_s3_page_prefix(p, &x);
         }
-        if (wrong) return wrong;
+        if (wrong && wrong != x.why) return wrong;
+        if (wrong) break;
     }
-    if (what == DLPI_S3_XML_BAD) return x.why;
-    if (!p->told) return "it does not say whether there are more (IsTruncated)";
+    if (x.why) {
+        snprintf(p->why, sizeof p->why, "bad XML at byte %zu, after <%.*s>: %s",
+                 (size_t)(x.where - xml), x.name.n < 40 ? (int)x.name.n : 40, x.name.at, x.why);
+        return p->why;
+    }
+    if (!p->told) return "<IsTruncated> is neither true nor false";
     if (p->truncated && !p->token[0])
-        return "there are more, but no NextContinuationToken (a server of the first version?)";
+        return "<IsTruncated> is true, but <NextContinuationToken> is missing (no list-type 2?)";
     return NULL;
 }
 
@@ -210,9 +225,9 @@ static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
         const char *etag = key + r.key_bytes + 1;
         step = dlpi_s3_record_size(&r);
         if (escaped) n = dlpi_s3_uri_decode(key, r.key_bytes + 1u, key, r.key_bytes, true);
-        if (n < 0) return "a key with a bad escape";
-        if (n == 0) return "an empty key";
-        if (memchr(key, '\0', (size_t)n)) return "a key with a zero byte";
+        if (n < 0) return "<Key> has a '%' without two hexadecimal digits";
+        if (n == 0) return "<Key> is empty";
+        if (memchr(key, '\0', (size_t)n)) return "<Key> has a zero byte";
         r.key_bytes = (uint32_t)n;
         memmove(run->at + to + sizeof r, key, r.key_bytes + 1u);
         memmove(run->at + to + sizeof r + r.key_bytes + 1, etag, r.etag_bytes + 1u);

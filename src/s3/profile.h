@@ -13,7 +13,8 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
     const char *value = variable ? dlpi_s3_env(variable) : NULL;
     if (!value) return dlpi_s3_profiles_get(p, name, out, size, err);
     if (dlpi_s3_copy(out, size, value)) return 1;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is too long", variable);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes", variable,
+                             size - 1);
 }
 
 /* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
@@ -30,7 +31,8 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
         else
             n = home ? snprintf(c->file[i], sizeof c->file[i], "%s%s", home, path + 1) : 0;
         if (n >= (int)sizeof c->file[i])
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is too long", variables[i]);
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes",
+                                     variables[i], sizeof c->file[i] - 1);
     }
     return DLP_OK;
 }
@@ -41,15 +43,15 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     c->named_by_user = name != NULL;
     if (!name && one && other && strcmp(one, other) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "AWS_PROFILE is \"%.60s\", "
-                                 "AWS_DEFAULT_PROFILE is \"%.60s\", and AWS' own tools do not "
-                                 "agree on which counts: unset one",
+                                 "AWS_PROFILE is \"%.30s\", but AWS_DEFAULT_PROFILE is \"%.30s\"; "
+                                 "AWS' own tools differ in which counts, so unset one",
                                  one, other);
     if (!name) name = one ? one : other;
     c->named = name != NULL;
     if (!name) name = "default";
     if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: the name is too long");
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: must have at most %zu bytes",
+                             sizeof c->profile - 1);
 }
 
 /* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
@@ -78,13 +80,18 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
         from = code ? c->file[code - 1] : "region";
     }
     if (!c->endpoint[0] && dlpi_s3_region_beyond(region))
-        return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                                 "%.100s: \"%.40s\" is no region but "
-                                 "stands for other endpoints, which are not supported",
-                                 from, region);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_UNSUPPORTED, 0,
+            "%.60s: \"%.30s\" names endpoints, no region; give a region, such as "
+            "us-east-1, and set fips if it is wanted",
+            from, region);
     if (!dlpi_s3_copy(c->region, sizeof c->region, region) ||
         region[strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")])
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "region: \"%.40s\" is no region", region);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "%.60s: \"%.40s\" is no region; use letters, digits, '-' and '_', at "
+            "most %zu of them",
+            from, region, sizeof c->region - 1);
     return DLP_OK;
 }
 
@@ -106,14 +113,17 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     if (code) return code < 0 ? code : 0;
     if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
     if (url && dlpi_s3_copy(out, size, url)) return 1;
-    if (url) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
+    if (url)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
+                                 size - 1);
     code = dlpi_s3_profiles_get(p, "services", services, sizeof services, err);
     if (code == 1) {
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "profile \"%.60s\": there is no section [services %.60s]",
-                                     p->profile, services);
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "profile \"%.30s\": section [services %.30s] is missing; add it to %.60s",
+                p->profile, services, p->c->file[0]);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
                                         size, err);
@@ -127,7 +137,8 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     int code;
     if (d->endpoint && *d->endpoint) {
         if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: the URL is too long");
+            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
+                                     sizeof c->endpoint - 1);
     } else {
         code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_S3", "s3", c->endpoint, sizeof c->endpoint,
                                   err);
@@ -138,7 +149,8 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     if (d->ca_file && *d->ca_file)
         return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
                    ? DLP_OK
-                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: the path is too long");
+                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: must have at most %zu bytes",
+                                       sizeof c->ca_file - 1);
     code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
     return code < 0 ? code : DLP_OK;
 }
@@ -238,11 +250,11 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
         int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
         if (code < 0) return code;
         if (code)
-            return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                                     "profile \"%.60s\": %s is not "
-                                     "supported; let a credential_process do it, such as: aws "
-                                     "configure export-credentials --profile NAME",
-                                     p->profile, names[i]);
+            return dlpi_s3_set_error(
+                err, DLP_ERR_UNSUPPORTED, 0,
+                "profile \"%.30s\": %s is not supported; set credential_process = aws "
+                "configure export-credentials --format process --profile NAME",
+                p->profile, names[i]);
     }
     return 0;
 }
@@ -283,7 +295,11 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     if (n >= (int)sizeof c->url ||
         (file && !dlpi_s3_copy(c->token_file, sizeof c->token_file, file)) ||
         (token && !dlpi_s3_copy(c->authorization, sizeof c->authorization, token)))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "AWS_CONTAINER_...: a value is too long");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "AWS_CONTAINER_...: URI, token file or token is longer than %zu, "
+                                 "%zu or %zu bytes; shorten it",
+                                 sizeof c->url - 1, sizeof c->token_file - 1,
+                                 sizeof c->authorization - 1);
     c->source = DLPI_S3_CONTAINER;
     c->timeout_ms = 5000;
     c->attempts = 3;
@@ -300,8 +316,8 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must be a number of 1..%d",
-                                 variable ? variable : name, most);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: is \"%s\", must be a number of 1..%d",
+                                 variable ? variable : name, said, most);
     *out = (int)value;
     return 1;
 }
@@ -333,9 +349,10 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
 }
 
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
-                             c->profile, c->file[0], c->file[1]);
+    return dlpi_s3_set_error(
+        err, DLP_ERR_ARG, 0,
+        "profile \"%.30s\" is neither in \"%.40s\" nor in \"%.40s\"; add it there", c->profile,
+        c->file[0], c->file[1]);
 }
 
 /* ---- roles ---- */
@@ -343,9 +360,9 @@ static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
 /* Say that a chain of roles is refused, with the profiles that it leads through. */
 static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
                               dlp_s3_error *err) {
-    char names[160] = "";
+    char names[80] = "";
     for (int i = 0; i < c->n_roles; i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.30s\", ",
+        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.20s\", ",
                  c->roles[i].profile);
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "source_profile: %s\"%.30s\": %s", names, last,
                              what);
@@ -367,8 +384,9 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     if (other >= 0) code = dlpi_s3_profiles_get(p, "credential_source", source, sizeof source, err);
     if (other < 0 || code < 0) return other < 0 ? other : code;
     if (other + code != 1)
-        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
-                                  "role_arn needs source_profile or credential_source", err);
+        return dlpi_s3_role_wrong(
+            p, DLP_ERR_ARG, "role_arn needs source_profile or credential_source, one of the two",
+            err);
     if (code) dlpi_s3_copy(from, size, source);
     code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
     if (code > 0)
@@ -405,7 +423,8 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
             p, DLP_ERR_ARG,
             "credential_source: must be Environment, EcsContainer or Ec2InstanceMetadata", err);
     if (code) return code;
-    snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
+    snprintf(what, sizeof what, "credential_source: %.32s has no credentials; name another source",
+             source);
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
 }
 
@@ -425,13 +444,14 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
     int has, self = strcmp(next, last->profile) == 0;
     for (int i = 0; i < c->n_roles - self; i++)
         if (strcmp(next, c->roles[i].profile) == 0)
-            return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+            return dlpi_s3_role_chain(c, next, "they lead in a circle; give one of them keys", err);
     dlpi_s3_copy(c->base, sizeof c->base, next);
     p->profile = c->base;
     has = dlpi_s3_profiles_has(p, err);
-    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile", err);
+    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile; add it", err);
     if (has > 0) has = dlpi_s3_config_base(c, p, err); /* its keys come before a role of its own */
-    if (has == 0 && self) return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    if (has == 0 && self)
+        return dlpi_s3_role_chain(c, next, "they lead in a circle; give one of them keys", err);
     return has;
 }
 
@@ -449,7 +469,8 @@ static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp
         how = dlpi_s3_role_read(p, role, from, sizeof from, err);
         if (how < 0) return how;
         if (how == 0) break;
-        if (role == &more) return dlpi_s3_role_chain(c, p->profile, "more than 3 roles", err);
+        if (role == &more)
+            return dlpi_s3_role_chain(c, p->profile, "more than 3 roles; use fewer", err);
         if (c->n_roles++ == 0) code = dlpi_s3_config_sts(c, p, c->sts, sizeof c->sts, err);
         if (code) return code;
         code = how == 1 ? dlpi_s3_role_source(c, p, from, err) : dlpi_s3_role_next(c, p, from, err);
@@ -462,7 +483,8 @@ static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp
     code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
     if (code == 0) code = dlpi_s3_config_beyond(p, err);
     if (code || c->n_roles == 0) return code;
-    return dlpi_s3_role_chain(c, p->profile, "it has no credentials", err);
+    return dlpi_s3_role_chain(c, p->profile,
+                              "it has no credentials; give it keys or a credential_process", err);
 }
 
 /* ---- settings that AWS' tools go by ---- */
@@ -486,21 +508,20 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
-    char said[64], where[240];
+    char said[64], where[200];
     int file = 0;
     snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
     if (!value) {
         file = dlpi_s3_profiles_find(p, b->name, b->sub, said, sizeof said, err);
         if (file <= 0) return file;
         value = said;
-        snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
+        snprintf(where, sizeof where, "%s%s%s of profile \"%.20s\" in \"%.60s\"", b->name,
                  b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
     }
     if (b->fine ? dlpi_s3_listed(b->fine, value) : !dlpi_s3_is_true(value)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%.160s: \"%.16s\"; but %s not "
-                             "supported",
-                             where, value, b->what);
+                             "%.140s: \"%.16s\"; but %s not supported; remove this setting", where,
+                             value, b->what);
 }
 
 /* How objects are addressed, how often they are asked for, and what is refused. */
@@ -511,10 +532,11 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     if (code < 0) return code;
     while (code && c->style < 3 && strcasecmp(said, styles[c->style]) != 0) c->style++;
     if (c->style == 3)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "s3.addressing_style of profile \"%.40s\" in \"%.80s\": must be "
-                                 "auto, path or virtual",
-                                 c->profile, c->file[code - 1]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_ARG, 0,
+            "s3.addressing_style of profile \"%.20s\" in \"%.60s\": is \"%.16s\", "
+            "must be auto, path or virtual",
+            c->profile, c->file[code - 1], said);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
     said[0] = '\0';
@@ -524,9 +546,9 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     c->no_checksums = strcasecmp(said, "when_required") == 0;
     if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                 "response_checksum_validation "
-                                 "(AWS_RESPONSE_CHECKSUM_VALIDATION): when_supported or "
-                                 "when_required");
+                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION): "
+                                 "is \"%.16s\", must be when_supported or when_required",
+                                 said);
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;
@@ -542,7 +564,8 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
         if (code == 0 && token) {
             if (!dlpi_s3_copy(c->token_file, sizeof c->token_file, token))
                 return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                         "AWS_WEB_IDENTITY_TOKEN_FILE is too long");
+                                         "AWS_WEB_IDENTITY_TOKEN_FILE: must have at most %zu bytes",
+                                         sizeof c->token_file - 1);
             code = dlpi_s3_config_web(c, p, true, err);
         }
     }
@@ -552,9 +575,9 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
     if (code == 0) code = dlpi_s3_config_machine(c, p, err);
     if (code) return code < 0 ? code : DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                             "credentials: there are none in environment, "
-                             "profile \"%.60s\" or container, and AWS_EC2_METADATA_DISABLED is "
-                             "set; for public buckets, set anonymous",
+                             "credentials: there are none in environment, profile \"%.20s\" or "
+                             "container; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                             "anonymous for public buckets",
                              c->profile);
 }
 

@@ -158,7 +158,7 @@ static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const d
                                 dlp_s3_error *err) {
     const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
     if (none && !d->proxy && !dlpi_s3_copy(c->no_proxy, sizeof c->no_proxy, none))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: longer than %d bytes",
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: must have at most %d bytes",
                                  (int)sizeof c->no_proxy - 1);
     for (int tls = 0; tls < 2; tls++) {
         name = "proxy";

@@ -149,16 +149,16 @@ static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const c
                            const char *token, const char *from, int code, dlp_s3_error *err) {
     const char *wrong = NULL;
     if (!access || !*access)
-        wrong = "a secret key without an access key";
+        wrong = "a secret key without an access key; set both";
     else if (!secret || !*secret)
-        wrong = "an access key without a secret key";
+        wrong = "an access key without a secret key; set both";
     else if (!dlpi_s3_is_graphic(access) || !dlpi_s3_copy(who->access, sizeof who->access, access))
-        wrong = "an access key that is too long, or has characters that none has";
+        wrong = "an access key that is too long, or has blanks or odd characters; copy it again";
     else if (!dlpi_s3_is_graphic(secret) || !dlpi_s3_copy(who->secret, sizeof who->secret, secret))
-        wrong = "a secret key that is too long, or has characters that none has";
+        wrong = "a secret key that is too long, or has blanks or odd characters; copy it again";
     else if (token && *token &&
              (!dlpi_s3_is_graphic(token) || !dlpi_s3_copy(who->token, sizeof who->token, token)))
-        wrong = "a session token that is too long, or has characters that none has";
+        wrong = "a session token that is too long, or has blanks or odd characters; copy it again";
     if (!wrong) return DLP_OK;
     dlpi_s3_who_wipe(who);
     return dlpi_s3_set_error(err, code, 0, "credentials: %s: %s", from, wrong);

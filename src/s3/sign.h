@@ -453,12 +453,13 @@ static bool dlpi_s3_region_ok(const char *region) {
    serve what these endings stand for; elsewhere they are names like any other. */
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
-        {"--x-s3", "a directory bucket (S3 Express), which is not supported"},
-        {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
-        {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
+        {"--x-s3", "a directory bucket (S3 Express), which is not supported; use another bucket"},
+        {"--xa-s3", "an access point of S3 Express, which is not supported; use another bucket"},
+        {"--op-s3",
+         "an access point of S3 on Outposts, which is not supported; use another bucket"}};
     size_t n = strlen(bucket);
     if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
-        return "'.' and '..' are steps of a path, and no buckets";
+        return "must not be '.' or '..', which are steps of a path";
     if (strncmp(bucket, "arn:", 4) == 0) return "an ARN; give the alias of the access point";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -242,7 +242,7 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
     if (q->at.key[0] == 0)
-        return dlp_fail(q->item->call, 0, "the manifest has %llu entries",
+        return dlp_fail(q->item->call, 0, "the manifest has only %llu entries; lower n_items",
                         (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
     if (q->what == DLPI_SRC_FAILED) {
         dlpi_src_words(&q->request, text, sizeof text);
@@ -252,12 +252,14 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     dlpi_src_place(s->bucket, q->at.key, text, sizeof text);
     switch (q->what) {
     case DLPI_SRC_CHANGED:
-        return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                        (unsigned long long)q->got,
-                        (unsigned long long)dlpi_src_bytes(q->at.length));
+        return dlp_fail(
+            q->item->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again", text,
+            (unsigned long long)q->got, (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
-        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu", text, (unsigned long long)q->got,
-                 fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu; %s", text,
+                 (unsigned long long)q->got, fixed ? "the field takes" : "the most are",
+                 (unsigned long long)s->capacity,
+                 s->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %llu bytes are not whole rows of %llu", text,

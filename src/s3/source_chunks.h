@@ -194,15 +194,17 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
                         "give the objects as chunks.source; its workers have the connections");
-    if (field >= chunk->n_fields || source->first_row == NULL)
-        return dlp_fail(chunk->call, 0, "field is too large, or the source has no row_bytes");
+    if (source->first_row == NULL)
+        return dlp_fail(chunk->call, 0, "row_bytes: is 0; set it in the desc of the source");
+    if (field >= chunk->n_fields)
+        return dlp_fail(chunk->call, 0, "field: is %u, must be below %u", field, chunk->n_fields);
     f = &chunk->call->w->p->items.at[field];
     if (f->row_bytes / (uint64_t)f->f.shape[0] != source->d.row_bytes)
         return dlp_fail(chunk->call, 0, "row_bytes is %llu, rows of field %s have another size",
                         (unsigned long long)source->d.row_bytes, f->name);
     if (chunk->chunk_first + chunk->chunk_rows >
         source->first_row[dlp_s3_manifest_count(source->d.manifest)])
-        return dlp_fail(chunk->call, 0, "the objects end before row %llu",
+        return dlp_fail(chunk->call, 0, "the objects end before row %llu; lower n_items",
                         (unsigned long long)(chunk->chunk_first + chunk->chunk_rows - 1));
     rc = dlpi_src_rows_begin(&rows, source, chunk, chunk->data[field])
              ? dlpi_src_rows_run(w, &rows)

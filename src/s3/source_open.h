@@ -9,16 +9,18 @@
 
 /* The first thing that is wrong with a desc, or NULL. */
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
-    if (d->s3 == NULL) return "s3: is NULL";
+    if (d->s3 == NULL) return "s3: is NULL; use dlp_s3_open";
     if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
         return "bucket: must have 1 to 255 bytes";
-    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: is NULL, or empty";
-    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
+    if (dlp_s3_manifest_count(d->manifest) == 0)
+        return "manifest: is NULL, or empty; list or add objects first";
+    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: must be 0..1024";
     if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: must be at most 2^40";
     if (d->max_bytes != 0 && (d->direct || !d->decode))
         return "max_bytes: must be 0 without a decode, or with direct";
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: must be DLP_NONE, or 0 and more";
-    if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
+    if ((d->fields == NULL) != (d->n_fields == 0))
+        return "fields: must be set if n_fields is above 0, and only then";
     if (d->fields && (d->direct || !d->decode) && dlpi_field_item_bytes(d->fields) == 0)
         return "fields[0]: must have a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -54,12 +56,13 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
     if (s->d.row_bytes == 0) return NULL;
-    if (!s->known) return "row_bytes: needs the length of every entry";
+    if (!s->known) return "row_bytes: needs the length of every entry; list the bucket for them";
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
         uint64_t bytes = dlpi_src_bytes(m->length[i]);
-        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry has no whole rows";
+        if (bytes % s->d.row_bytes != 0)
+            return "row_bytes: the bytes of each entry must be a multiple of it";
         s->first_row[i] = rows;
         rows += bytes / s->d.row_bytes;
     }

@@ -16,7 +16,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
-    return dlp_fail(part->call, 0, "the manifest has %llu entries",
+    return dlp_fail(part->call, 0, "the manifest has only %llu entries; lower n_parts",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
@@ -26,8 +26,8 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
     uint64_t said = dlpi_src_bytes(at->length);
     if (at->length == 0 || bytes == said) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
-    return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                    (unsigned long long)bytes, (unsigned long long)said);
+    return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again",
+                    text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
@@ -69,7 +69,8 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
     if (dlpi_src_wait(s, io, dlpi_src_pipe_of(part->call), r) != DLP_OK)
         return dlpi_src_part_complain(part, r);
     if (at->offset != DLP_S3_WHOLE && at->offset > r->object_bytes)
-        return dlp_fail(part->call, 0, "%s: has %llu bytes, byte %llu was asked for", at->key,
+        return dlp_fail(part->call, 0,
+                        "%s: has %llu bytes, the manifest's offset is %llu; list it again", at->key,
                         (unsigned long long)r->object_bytes, (unsigned long long)at->offset);
     rc = at->offset == DLP_S3_WHOLE ? dlpi_src_part_size(s, part, at, r->object_bytes) : 0;
     if (at->length == 0 || at->offset == DLP_S3_WHOLE)

@@ -279,7 +279,7 @@ static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], u
     if (colon == end) return NULL;
     n = (size_t)(end - colon) - 1;
     if (n >= 1 && n <= 5) number = dlpi_s3_number(colon + 1, n);
-    if (number < 1 || number > 65535) return "the port is none of 1..65535";
+    if (number < 1 || number > 65535) return "the port must be 1..65535";
     *port = (uint16_t)number;
     return NULL;
 }
@@ -318,7 +318,7 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     }
     n = strcspn(at, "/?#");
     *why = NULL;
-    if (memchr(at, '@', n)) *why = "it has a user's name";
+    if (memchr(at, '@', n)) *why = "it has a user's name, which is refused";
     if (strpbrk(at, "?#")) *why = "it has a query or a fragment";
     if (!*why) *why = dlpi_s3_authority(at, n, e.host, &e.port);
     if (!*why) *why = dlpi_s3_endpoint_path(&e, at + n);
@@ -341,7 +341,7 @@ static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
     size_t n = at ? (size_t)(at - url) + 3 + strcspn(at + 3, "/?#") : sizeof front;
-    if (n >= sizeof front) return "it is no URL";
+    if (n >= sizeof front) return "the URL must be http(s)://HOST[:PORT][/PATH]";
     memcpy(front, url, n);
     front[n] = '\0';
     *rest = url + n;

@@ -401,7 +401,7 @@ static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
         return true;
-    snprintf(why, size, "ca_file '%.100s' holds no certificates in PEM form", ca_file);
+    snprintf(why, size, "ca_file '%.80s' holds no certificates in PEM form; give another", ca_file);
     errno = EKEYREJECTED;
     return false;
 }
@@ -514,7 +514,8 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
         words && ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) >= SSL_AD_REASON_OFFSET;
     if (verified != X509_V_OK && !SSL_is_init_finished(s->ssl)) {
         s->broken = EKEYREJECTED;
-        snprintf(s->why, sizeof s->why, "certificate of %.60s is refused: %s", s->host,
+        snprintf(s->why, sizeof s->why,
+                 "certificate of %.60s is refused: %s; give its authority as ca_file", s->host,
                  X509_verify_cert_error_string(verified));
     } else if (s->demanded && (alert || !SSL_is_init_finished(s->ssl))) {
         s->broken = EKEYREJECTED;
@@ -612,8 +613,8 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
-                                 strerror(errno));
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.80s': %s; check the path",
+                                 ca_file, strerror(errno));
     tls = (dlpi_s3_tls *)calloc(1, sizeof *tls + strlen(ca_file) + 1);
     if (!tls) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM, "no memory for TLS");
     memcpy(tls->ca_file, ca_file, strlen(ca_file) + 1);
@@ -666,7 +667,8 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
-    snprintf(why, size, "cannot find the address of '%.100s': %s", host, words);
+    snprintf(why, size, "cannot find the address of '%.70s': %s; check endpoint and region", host,
+             words);
     *errnum = later ? EAGAIN : ENXIO;
     return DLP_ERR_REMOTE;
 }

@@ -295,7 +295,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 /* ---- events, timers ---- */
 
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    const char *what = "the connection was not there after";
+    const char *what = "the connection was not there after", *field = "connect_timeout_ms";
     int by = DLPI_S3_BY_CONNECT;
     dlpi_s3_origin *origin = connection->origin;
     bool raced;
@@ -310,14 +310,17 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     case DLPI_S3_CONNECTION_WAITING:
         by = DLPI_S3_BY_FIRST;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
+        field = "first_byte_timeout_ms";
         break;
     default:
         what = "nothing moved for";
+        field = "stall_timeout_ms";
         by = DLPI_S3_BY_STALL;
         break;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
-    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)(io->patience.by[by] / DLPI_S3_MS));
+    snprintf(io->text, sizeof io->text, "%s %d ms (%s)", what,
+             (int)(io->patience.by[by] / DLPI_S3_MS), field);
     if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;

@@ -60,6 +60,7 @@ enum {
 typedef struct dlpi_s3_xml {
     const char *at, *end;
     const char *why;   /* BAD: in words */
+    const char *where; /* BAD: the place */
     dlpi_s3_span name; /* without its namespace */
     dlpi_s3_span text;
     dlpi_s3_span open[DLPI_S3_XML_DEPTH]; /* whole names of what is open */
@@ -77,6 +78,7 @@ static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
 
 static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     x->why = why;
+    x->where = x->at;
     x->at = x->end;
     x->closes = 0;
     x->depth = x->begun = 0; /* it stays bad */
@@ -121,7 +123,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     while (x->at < x->end && dlpi_s3_is_space(*x->at)) x->at++;
     if (x->at == x->end || *x->at != '>') return dlpi_s3_xml_bad(x, "a tag does not end");
     x->at++;
-    if (x->depth == 0) return dlpi_s3_xml_bad(x, "an element ends that did not begin");
+    if (x->depth == 0) return dlpi_s3_xml_bad(x, "an end without a beginning");
     open = &x->open[x->depth - 1];
     if (open->n != whole.n || memcmp(open->at, whole.at, whole.n) != 0)
         return dlpi_s3_xml_bad(x, "elements overlap");
@@ -168,10 +170,10 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
             while (from < x->at && dlpi_s3_is_space(*from)) from++;
             if (from < x->at) return dlpi_s3_xml_bad(x, "text outside of all elements");
         } else if (dlpi_s3_xml_at(x, "<?")) {
-            if (!dlpi_s3_xml_pass(x, "?>")) return dlpi_s3_xml_bad(x, "a remark does not end");
+            if (!dlpi_s3_xml_pass(x, "?>")) return dlpi_s3_xml_bad(x, "a comment does not end");
         } else if (dlpi_s3_xml_at(x, "<!--")) {
             x->at += 4;
-            if (!dlpi_s3_xml_pass(x, "-->")) return dlpi_s3_xml_bad(x, "a remark does not end");
+            if (!dlpi_s3_xml_pass(x, "-->")) return dlpi_s3_xml_bad(x, "a comment does not end");
         } else if (dlpi_s3_xml_at(x, "<![CDATA[") && x->depth > 0) {
             x->at += 9;
             x->text.at = x->at;
@@ -179,7 +181,7 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
             x->text.n = (size_t)(x->at - 3 - x->text.at);
             return DLPI_S3_XML_CDATA;
         } else if (dlpi_s3_xml_at(x, "<!")) {
-            return dlpi_s3_xml_bad(x, "a document type");
+            return dlpi_s3_xml_bad(x, "a document type, which is refused");
         } else if (dlpi_s3_xml_at(x, "</")) {
             x->at += 2;
             return dlpi_s3_xml_close(x);
@@ -188,7 +190,8 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
             return dlpi_s3_xml_open(x);
         }
     }
-    if (x->depth > 0 || !x->begun) return dlpi_s3_xml_bad(x, x->why ? x->why : "it ends early");
+    if (x->why) return DLPI_S3_XML_BAD; /* it stays bad */
+    if (x->depth > 0 || !x->begun) return dlpi_s3_xml_bad(x, "the answer ends early");
     return DLPI_S3_XML_END;
 }
 

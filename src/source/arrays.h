@@ -311,8 +311,9 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
     bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
     if (bytes == m->size) return DLP_OK;
     return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
-                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64, bytes,
-                             m->size);
+                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64
+                             "; copy it again",
+                             bytes, m->size);
 }
 
 static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,

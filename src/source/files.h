@@ -258,7 +258,9 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
-    case DLPI_FILE_NO_OPEN: return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_OPEN:
+        return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened%s", name,
+                        q->errnum == ENOENT ? "; check the path" : "");
     case DLPI_FILE_NO_STAT: return dlp_fail(q->item->call, q->errnum, "%s: fstat failed", name);
     case DLPI_FILE_IRREGULAR:
         return dlp_fail(q->item->call, q->errnum, "%s: %s", name,
@@ -269,8 +271,9 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
                         q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
-                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        dlp_fail(q->item->call, 0, "%s: has %" PRIu64 " bytes, %s %" PRIu64 "; %s", name, q->want,
+                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity,
+                 f->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,

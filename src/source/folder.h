@@ -46,8 +46,8 @@ static int dlpi_folder_memory(dlp_error *err) {
 }
 
 static int dlpi_folder_system(dlp_error *err, const char *path, const char *what, int errnum) {
-    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s", dlpi_path_end(path), what,
-                   strerror(errnum));
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s%s", dlpi_path_end(path), what,
+                   strerror(errnum), dlpi_path_cure(errnum));
     if (err) err->errnum = errnum;
     return DLP_ERR_SYSTEM;
 }

@@ -61,7 +61,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
 
 static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call, int errnum) {
     int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
-    dlpi_error_set(err, code, "paths", "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    dlpi_error_set(err, code, "paths", "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
+                   dlpi_path_cure(errnum));
     if (err) err->errnum = errnum;
     return code;
 }

@@ -14,6 +14,9 @@ static const char *dlpi_path_end(const char *path) {
     return n > 150 ? path + n - 150 : path;
 }
 
+/* What to do about a path that cannot be opened, behind the words of its errno; "": no more. */
+static const char *dlpi_path_cure(int errnum) { return errnum == ENOENT ? "; check the path" : ""; }
+
 /* dir: [DLPI_PATH_MAX] */
 static void dlpi_directory_of(char *dir, const char *path) {
     char *slash;

@@ -14,7 +14,8 @@
 
 static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
-    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    return dlp_fail(part->call, errnum, "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
+                    dlpi_path_cure(errnum));
 }
 
 /* The download's own words, with the path before them. */

@@ -57,7 +57,8 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_t
 static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
     int64_t got;
     if (at > t->size || n > t->size - at) {
-        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s", what);
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->size, "it was cut: it ends in %s; copy it again",
+                       what);
         return NULL;
     }
     if (t->bytes != NULL) return t->bytes + at;
@@ -107,7 +108,7 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
     if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
     if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";
-    return "is no tar: the sum of its first header is wrong";
+    return "is no tar: the sum of its first header is wrong; check the path";
 }
 
 /* Read a header. Returns 1; 0: the end of the shard; -1. */
@@ -122,8 +123,10 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     if (memcmp(h, zeros, sizeof zeros) == 0 && !t->extent) return 0;
     if (!dlpi_tar_sum(h))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "%s",
-                              t->at == 0 && !t->extent ? dlpi_tar_other(h)
-                                                       : "the sum of this header is wrong");
+                              t->at == 0 && !t->extent
+                                  ? dlpi_tar_other(h)
+                                  : "the sum of this header is wrong; copy it again, or remove "
+                                    "its .dlpidx");
     to->type = (char)h[156];
     if (!dlpi_tar_number(h + 124, 12, &to->size))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the size in this header is no number");

@@ -50,7 +50,9 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     most = f->ragged ? row * (uint64_t)f->shape[0] : row;
     if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
         const char *takes = row > 1 ? "whole rows, up to " : "up to ";
-        dlpi_tar_fail(told, 0, "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64,
+        dlpi_tar_fail(told, 0,
+                      "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64
+                      "; change its shape",
                       s->key, m->extension, m->bytes, f->name, f->ragged ? takes : "", most);
         return DLP_ERR_LENGTH;
     }
@@ -69,8 +71,9 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
         if (m != NULL)
             rc = dlpi_tar_field(&d->fields[i], item, i, told, s, m);
         else if (!d->optional || !d->fields[i].ragged)
-            rc = dlpi_tar_fail(told, 0, "%.80s has no member .%.50s", s->key,
-                               d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+            rc = dlpi_tar_fail(
+                told, 0, "%.60s has no member .%.40s; name the field after an extension", s->key,
+                d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
     }
     return rc;
 }

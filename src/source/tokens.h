@@ -66,7 +66,8 @@ static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) 
     if (rc == GLOB_ABORTED)
         return dlpi_mapped_system(err, dlpi_glob_note.path, "opendir", dlpi_glob_note.errnum);
     if (rc != 0 || found->gl_pathc == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%s: no file matches",
+        return dlpi_error_set(err, DLP_ERR_ARG, "pattern",
+                              "%s: no file matches; check the pattern and the working directory",
                               dlpi_path_end(pattern));
     qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, dlpi_tokens_by_bytes);
     return DLP_OK;

@@ -14,7 +14,7 @@ dir=build/own
 . tests/rig/shell_rig
 fresh_dir
 
-own=$(grep -l '^#define DLPIPE_IMPLEMENTATION' tests/unit/*/*.c tests/system/*/*.c)
+own=$(grep -lE '^#define DLPIPE_IMPLEMENTATION( |$)' tests/unit/*/*.c tests/system/*/*.c)
 
 # Do the lines before the header define a macro, or include a hook?
 is_another() { # FILE

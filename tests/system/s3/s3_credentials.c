@@ -515,7 +515,7 @@ static const source_case sources[] = {
      NULL,
      DLP_ERR_ARG,
      NULL,
-     "\"x\", AWS_DEFAULT_PROFILE is \"y\""},
+     "\"x\", but AWS_DEFAULT_PROFILE is \"y\""},
     {{"AWS_PROFILE=x", "AWS_DEFAULT_PROFILE=y"},
      NULL,
      "[z]\n" KEYS("AKIDZ"),
@@ -1168,7 +1168,7 @@ static const process_case processes[] = {
     {"/bin/cat %s/answer", JSON("2", ""), DLP_ERR_REMOTE, "Version 1"},
     {"/bin/cat %s/answer", "{\"Version\": 1}", DLP_ERR_REMOTE, "not the JSON"},
     {"/bin/cat %s/answer", JSON("1", UNTIL("2013-05-23T01:00:00Z")), DLP_ERR_REMOTE, "expired"},
-    {"/bin/cat %s/answer", JSON("1", UNTIL("tomorrow")), DLP_ERR_REMOTE, "expiry"},
+    {"/bin/cat %s/answer", JSON("1", UNTIL("tomorrow")), DLP_ERR_REMOTE, "Expiration is no time"},
     {"/bin/cat %s/answer", "{\"Version\": 1, \"AccessKeyId\": \"" ID "\"}", DLP_ERR_REMOTE,
      "without a secret key"},
     {"/bin/cat %s/answer",
@@ -1647,7 +1647,7 @@ static const answer_case answers[] = {
     {HUGE_ONE, 0, 0, "", DLP_ERR_REMOTE, "64 KiB", 3},
     {NO_KEYS, 0, 0, "", DLP_ERR_REMOTE, "", 1},
     {NORMAL, 0, 0, "2013-05-23T01:00:00Z", DLP_ERR_REMOTE, "expired", 1},
-    {NORMAL, 0, 0, "yesterday", DLP_ERR_REMOTE, "expiry", 1},
+    {NORMAL, 0, 0, "yesterday", DLP_ERR_REMOTE, "Expiration is no time", 1},
     {SLOW, 0, 0, "", DLP_ERR_REMOTE, "in time", 3},
 };
 
@@ -1678,6 +1678,8 @@ static void answer_try(void) {
         CHECK(log_lines && (c->code || strstr(logged, "valid until 20130524T010000Z")));
     } else {
         CHECK(strstr(error.message, c->says) && cred_cache->version == 0);
+        CHECK(source != 2 || (c->mode != SLOW && c->mode != STATUS) ||
+              strstr(error.message, "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE"));
         CHECK(error.http_status == (c->mode == STATUS ? c->status : 0));
     }
     for (int i = 0; i < 2000 && source < 2 && DLPI_LOAD_RLX(&server.requests) < c->requests; i++)
@@ -1865,7 +1867,7 @@ static const role_case roles[] = {
     {{NULL},
      "[default]\n" ROLE("a", FROM("b") "\nduration_seconds = 43201"),
      DLP_ERR_ARG,
-     "duration_seconds: must be a number of 1..43200",
+     "duration_seconds: is \"43201\", must be a number of 1..43200",
      0},
     {{NULL},
      "[default]\n" ROLE("a", FROM("b")) "[profile b]\nsso_session = s\n",
@@ -2012,7 +2014,7 @@ static void cred_cache__fixed_keys__one_version(void) {
     CHECK(refresh(0, false) == DLP_OK && look() == 0 && got.version == 1);
     CHECK(strcmp(got.secret, SECRET) == 0);
     CHECK(refresh(1, false) == DLP_OK && cred_cache->version == 1);
-    CHECK(refresh(1, true) == DLP_ERR_REMOTE && strstr(error.message, "fixed"));
+    CHECK(refresh(1, true) == DLP_ERR_REMOTE && strstr(error.message, "no newer ones; replace"));
 }
 
 static void cred_cache__clock_goes_on__refreshed_in_time(void) {

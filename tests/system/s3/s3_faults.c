@@ -1120,7 +1120,7 @@ static void redirects__long_ones__followed_with_their_query(void) {
     snprintf(line, sizeof line, "Location: http://127.0.0.1:1/%.8300s\r\n", there);
     s3_mock_on(mock, "/bucket/key", -1,
                (s3_mock_reply){.status = 302, .headers = line, .body = ""});
-    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "too long"));
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && strstr(r.error.message, "longer than 8 KiB"));
     s3_mock_on(
         mock, "/bucket/odd", -1,
         (s3_mock_reply){.status = 302, .headers = "Location: http://\xc3\xa4/\r\n", .body = ""});

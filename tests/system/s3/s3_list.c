@@ -513,7 +513,7 @@ static void list__tokens_that_lead_back__refused(void) {
     int given;
     begin(serve_script);
     CHECK(run_script(same, 2, &given, &err) == DLP_ERR_REMOTE && given == 1 && room.asked == 2);
-    CHECK(strstr(err.message, "repeats") && strstr(err.message, "page 2"));
+    CHECK(strstr(err.message, "comes again") && strstr(err.message, "page 2"));
     CHECK(run_script(later, 5, &given, &err) == DLP_ERR_REMOTE && given == 4 && room.asked == 5);
     CHECK(run_script(none, 1, &given, &err) == DLP_ERR_REMOTE && given == 0 && room.asked == 1);
     CHECK(strstr(err.message, "NextContinuationToken") != NULL);
@@ -526,7 +526,7 @@ static void list__tokens_that_lead_back__refused(void) {
             snprintf(pages[i], sizeof pages[i], PAGE("", "t%d"), i); /* keys would tell, too */
         for (int i = 0; i < 64; i++) circle[i] = pages[i % length];
         CHECK(run_script(circle, 64, &given, &err) == DLP_ERR_REMOTE);
-        CHECK(strstr(err.message, "repeats") && room.asked < 3 * length + 1);
+        CHECK(strstr(err.message, "comes again") && room.asked < 3 * length + 1);
     }
     end();
 }
@@ -555,7 +555,7 @@ static void list__keys_twice_or_in_disorder__refused(void) {
     begin(serve_script);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(run_script(bad[i].pages, bad[i].n, &given, &err) == DLP_ERR_REMOTE);
-        CHECK(given == bad[i].given && strstr(err.message, "not in order") != NULL);
+        CHECK(given == bad[i].given && strstr(err.message, "out of order") != NULL);
     }
     CHECK(run_script(good, 3, &given, &err) == DLP_END && given == 4);
     in_disorder = 1; /* what comes twice side by side is seen all the same */
@@ -650,6 +650,16 @@ static void list__hostile_pages__refused(void) {
         "<ListBucketResult>" KEY("a") "<IsTruncated>maybe</IsTruncated></ListBucketResult>",
         "<ListBucketResult>" KEY("a") "<IsTruncated>true-and-more-than-fits</IsTruncated>"
                                       "</ListBucketResult>"};
+    static const char *const said[][2] = {
+        {"<html><p/></html>", "page 1 of the list: <html> came, and no <ListBucketResult>"},
+        {LAST("<Contents><Key>a</Kay></Contents>"), "bad XML at byte 40, after <Kay>: elements"},
+        {LAST("<Contents><Size>1</Size></Contents>"), "<Contents> has no <Key>"},
+        {LAST("<Contents><Key>a</Key></Contents>"), "<Contents> has no <Size> that is a number"},
+        {LAST(KEY("&bad;")), "<Key> has a reference that XML lacks"},
+        {LAST(KEY("a") KEY("a")), "key 'a' comes twice or out of order; set any_order"},
+        {LAST(URL KEY("%")), "<Key> has a '%' without two hexadecimal digits"},
+        {"<ListBucketResult/>", "<IsTruncated> is neither true nor false"},
+        {PAGE("", ""), "<NextContinuationToken> is missing"}};
     static char long_key[8000], long_token[4000];
     const char *one[1];
     dlp_s3_error err;
@@ -659,6 +669,12 @@ static void list__hostile_pages__refused(void) {
         rc = run_script(&bad[i], 1, &given, &err);
         CHECK(rc == DLP_ERR_REMOTE && given == 0 && err.message[0]);
         if (rc != DLP_ERR_REMOTE || given) printf("  taken (%d, %d): %s\n", rc, given, bad[i]);
+    }
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) { /* the element, and what to do */
+        CHECK(run_script(said[i], 1, &given, &err) == DLP_ERR_REMOTE && given == 0);
+        CHECK(strstr(err.message, said[i][1]) && strstr(err.message, "; check the endpoint"));
+        CHECK(strlen(err.message) <= 160);
+        if (!strstr(err.message, said[i][1])) printf("  %zu: %s\n", i, err.message);
     }
     for (int n = 3072; n <= 3073; n++) { /* the longest key, all of it escaped, and one more */
         snprintf(long_key, sizeof long_key,

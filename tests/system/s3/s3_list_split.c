@@ -340,7 +340,7 @@ static void split__pages_not_in_order__refused(void) {
     bucket_is(3, 500);
     room.swapped = 333;
     CHECK(write_down(&split, &d, &err) == DLP_ERR_REMOTE && split.objects <= 333);
-    CHECK(strstr(err.message, "not in order"));
+    CHECK(strstr(err.message, "out of order"));
     d.any_order = 1; /* page after page */
     s3_mock_most(mock);
     CHECK(write_down(&split, &d, &err) == DLP_END && split.objects == 500);

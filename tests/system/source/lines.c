@@ -257,7 +257,7 @@ static void lines__wrong_descs_and_files__refused_by_name(void) {
     refused(&d, DLP_ERR_ARG, "/ok: no items in this file");
     d.skip = 0;
     d.path = in_rig("nowhere");
-    refused(&d, DLP_ERR_SYSTEM, "/nowhere: open: No such file");
+    refused(&d, DLP_ERR_SYSTEM, "/nowhere: open: No such file or directory; check the path");
     d.path = rig_dir;
     refused(&d, DLP_ERR_ARG, "is a directory");
     d.path = "/dev/null";

@@ -505,10 +505,11 @@ static void tar__members_that_fit_no_field__errors_of_items(void) {
     add(&s, "a.bin", '0', "x", 1);
     item_fails(&s, &d, DLP_ERR_CALLBACK, "/hand.tar: a has no member .cls");
     add(&s, "a.cls", '0', "1234", 4);
-    item_fails(&s, &d, DLP_ERR_CALLBACK, "a has no member .bin");
+    item_fails(&s, &d, DLP_ERR_CALLBACK, "a has no member .bin; name the field after an extension");
     add(&s, "a.cls", '0', "12345", 5);
     add(&s, "a.bin", '0', "x", 1);
-    item_fails(&s, &d, DLP_ERR_LENGTH, "/hand.tar: a.cls has 5 bytes; field cls takes 4");
+    item_fails(&s, &d, DLP_ERR_LENGTH,
+               "/hand.tar: a.cls has 5 bytes; field cls takes 4; change its shape");
     add(&s, "a.bin", '0', "x", 1);
     add(&s, "a.BIN", '0', "x", 1);
     item_fails(&s, &d, DLP_ERR_CALLBACK, "byte 1024: a second member a.BIN");

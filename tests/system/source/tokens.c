@@ -265,7 +265,9 @@ static void tokens__pattern__in_the_order_of_bytes(void) {
     CHECK(dlp_source_close(t) == DLP_OK);
     snprintf(pattern, sizeof pattern, "%s/none_*", rig_dir);
     CHECK(dlp_tokens_open(&t, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "pattern") == 0);
-    CHECK(rig_says(&err, (const char *const[]){"none_*", "no file matches", ""}));
+    CHECK(rig_says(
+        &err, (const char *const[]){
+                  "none_*", "no file matches; check the pattern and the working directory", ""}));
 }
 
 /* ---- what is refused ---- */
