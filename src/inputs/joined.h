@@ -214,7 +214,8 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
 }
 
 /* Have items made of the next joined row of stream i in cell c. False if none is known that is
-   whole. */
+   whole. Rows that are not whole are inputs without items. If a row before one of these is not
+   known, the row may have items: then the others prove nothing. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
@@ -223,8 +224,10 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
-        x->empty++;
-        if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+        if (x->known == DLPI_FOUND_NONE) {
+            x->empty++;
+            if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+        }
         if (j->j.found.streams[i].rows == 0) return false;
     }
     *u = (dlpi_found_cell){.epoch = q->epoch,
