@@ -266,12 +266,19 @@ static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     return best;
 }
 
+/* A stream that had only rows of which an item was left out may be at its end, and another stream
+   is asked. */
 static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     uint32_t i, c;
     dlpi_joined_settle(p, q);
-    i = dlpi_joined_poorest(q);
-    if (i == q->cursors.n || (c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
-    if (dlpi_joined_issue(p, q, i, c)) return 1;
-    dlpi_found_append(q, &q->free, &q->free_last, c);
+    while ((i = dlpi_joined_poorest(q)) < q->cursors.n) {
+        if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+        if (dlpi_joined_issue(p, q, i, c)) return 1;
+        q->use[c].next = DLPI_FOUND_NONE;
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+        if (q->rc != DLP_OK) return 0;
+        dlpi_joined_out(q, i);
+        if (q->plan.window > 0) dlpi_found_open(p, i);
+    }
     return 0;
 }

@@ -601,13 +601,15 @@ static int hundredth_keep(void *user, const dlp_item *it) {
 static int slow_keep(void *user, const dlp_item *it) {
     (void)user;
     (void)it;
-    usleep(2000);
+    usleep(500);
     return 1;
 }
 
-/* A zip of so many items and others, with 20 steps; a filter behind it. Returns what ended it. */
+/* A zip of so many items and others, with so many steps; a filter behind it. Returns what ended
+   it. */
 static int zip_steps(uint64_t n, uint64_t others, const uint64_t *every,
-                     int (*keep)(void *, const dlp_item *), uint32_t *rows, dlp_error *err) {
+                     int (*keep)(void *, const dlp_item *), int steps, uint32_t *rows,
+                     dlp_error *err) {
     static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0}, y = {"y", DLP_U64, 0, {0}, 0, 0};
     const char *const from[] = {"a", "b", NULL};
     const dlp_node nodes[] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = n}},
@@ -622,9 +624,12 @@ static int zip_steps(uint64_t n, uint64_t others, const uint64_t *every,
                                          .fields = &y,
                                          .n_fields = 1}},
                               {.name = "zip", .verb = DLP_ZIP, .from = from},
-                              {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep}},
+                              {.name = "keep",
+                               .verb = DLP_FILTER,
+                               .filter = {.keep = keep},
+                               .queue = {.capacity = cells}},
                               {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
-    const dlp_pipe_desc desc = {.steps_per_epoch = 20};
+    const dlp_pipe_desc desc = {.streams = steps > 0 ? 0 : 2, .steps_per_epoch = steps};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     int rc = dlp_pipe_open(&p, DLP_NODES(nodes), &desc, err);
@@ -643,8 +648,9 @@ static void zip__short_branch__begins_again_until_the_long_one_gives(void) {
     const uint64_t none = UINT64_MAX;
     dlp_error err;
     uint32_t rows;
-    CHECK(zip_steps(2, 1000, NULL, hundredth_keep, &rows, &err) == DLP_END && rows == 40);
-    CHECK(zip_steps(10, 10, &none, hundredth_keep, &rows, &err) == DLP_ERR_CALLBACK && rows == 0);
+    CHECK(zip_steps(2, 1000, NULL, hundredth_keep, 20, &rows, &err) == DLP_END && rows == 40);
+    CHECK(zip_steps(10, 10, &none, hundredth_keep, 20, &rows, &err) == DLP_ERR_CALLBACK &&
+          rows == 0);
     CHECK(strstr(err.message, "gave no item") != NULL);
 }
 
@@ -653,7 +659,19 @@ static void zip__rows_left_out_before_others_are_known__no_error(void) {
     const uint64_t eighth = 8;
     dlp_error err;
     uint32_t rows;
-    CHECK(zip_steps(8, 8, &eighth, slow_keep, &rows, &err) == DLP_END && rows == 40);
+    CHECK(zip_steps(8, 8, &eighth, slow_keep, 20, &rows, &err) == DLP_END && rows == 40);
+}
+
+/* A stream whose rows are all left out has its end, and the other stream has its rows: the odd
+   numbers, or those from 1 to 49. */
+static void zip__all_rows_of_a_stream_left_out__the_others_come(void) {
+    const uint64_t odd = 2;
+    dlp_error err;
+    uint32_t rows;
+    for (uint64_t n = 300; n > 20; n /= 2)
+        for (cells = 0; cells < 10; cells += 4)
+            CHECK(zip_steps(300, n, &odd, slow_keep, 0, &rows, &err) == DLP_END && rows == n / 2);
+    cells = 0;
 }
 
 int main(int argc, char **argv) {
@@ -675,6 +693,7 @@ int main(int argc, char **argv) {
     rows__out_of_place__refused_by_name();
     zip__short_branch__begins_again_until_the_long_one_gives();
     zip__rows_left_out_before_others_are_known__no_error();
+    zip__all_rows_of_a_stream_left_out__the_others_come();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");
