@@ -18711,11 +18711,17 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
 
+/* In so many passes without an item: as dlpi_found_empty_passes. Rows of branches meet other rows in
+   each pass. */
+static uint64_t dlpi_found_passes(const dlpi_found *q, uint64_t own) {
+    return q->joins != NULL ? 64 : dlpi_found_empty_passes(&q->plan, own);
+}
+
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
    stream had items, passes of this one prove less: each pass deals the inputs again. */
 static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
-    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
+    const uint64_t passes = dlpi_found_passes(q, q->cursors.n);
     const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
     const uint64_t empty = q->streams[i].empty;
     uint64_t all = 0;
@@ -18727,7 +18733,7 @@ static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
     }
     if (each)
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
+    else if (empty >= n * dlpi_found_passes(q, 0))
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
     return q->all->rc != DLP_OK;
 }
@@ -25809,17 +25815,20 @@ static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     return j->ops->load(w, &b->x, c);
 }
 
-/* Rows of a stream in an epoch of one pass, at most. */
+/* Rows of a stream in an epoch of one pass, at most. With steps: rows in which each branch comes to
+   the end of a pass, since a short branch begins again beside a longer one. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
+    const bool steps = j->at[0].x.found.plan.steps != 0;
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         const dlpi_found *f = &j->at[b].x.found;
-        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items), drawn = 0;
+        for (uint64_t k = 0; steps && k < j->period; k++) drawn += j->schedule[k] == b;
+        if (drawn > 0) n = dlpi_times(n / drawn + 1, j->period);
         all = dlpi_sum(all, n);
         if (n < least) least = n;
     }
-    /* with steps a short branch of a zip begins again beside a longer one */
-    return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
+    return j->period > 0 || steps ? all : least;
 }
 
 DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {

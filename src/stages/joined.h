@@ -40,17 +40,20 @@ static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     return j->ops->load(w, &b->x, c);
 }
 
-/* Rows of a stream in an epoch of one pass, at most. */
+/* Rows of a stream in an epoch of one pass, at most. With steps: rows in which each branch comes to
+   the end of a pass, since a short branch begins again beside a longer one. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
+    const bool steps = j->at[0].x.found.plan.steps != 0;
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         const dlpi_found *f = &j->at[b].x.found;
-        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items), drawn = 0;
+        for (uint64_t k = 0; steps && k < j->period; k++) drawn += j->schedule[k] == b;
+        if (drawn > 0) n = dlpi_times(n / drawn + 1, j->period);
         all = dlpi_sum(all, n);
         if (n < least) least = n;
     }
-    /* with steps a short branch of a zip begins again beside a longer one */
-    return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
+    return j->period > 0 || steps ? all : least;
 }
 
 DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {

@@ -674,6 +674,42 @@ static void zip__all_rows_of_a_stream_left_out__the_others_come(void) {
     cells = 0;
 }
 
+static int ninth_keep(void *user, const dlp_item *it) {
+    uint64_t x;
+    (void)user;
+    memcpy(&x, it->data[0], sizeof x);
+    return x == 9;
+}
+
+/* A branch that is drawn once in 51 rows has its last item after 510 rows. */
+static void mix__seldom_branch__waited_for(void) {
+    static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0};
+    static const uint64_t weights[] = {1, 50};
+    const char *const from[] = {"a", "b", NULL};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 10}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = 2}},
+        {.name = "b",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "mix", .verb = DLP_MIX, .from = from, .mix = {.weights = weights}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = ninth_keep}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
+    const dlp_pipe_desc desc = {.steps_per_epoch = 3};
+    uint32_t rows = 0;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &desc, NULL) == DLP_OK);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        rows += b->valid_count;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rows == 6 && dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(int argc, char **argv) {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
     const uint64_t from = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -694,6 +730,7 @@ int main(int argc, char **argv) {
     zip__short_branch__begins_again_until_the_long_one_gives();
     zip__rows_left_out_before_others_are_known__no_error();
     zip__all_rows_of_a_stream_left_out__the_others_come();
+    mix__seldom_branch__waited_for();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");
