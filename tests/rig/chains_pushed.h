@@ -272,7 +272,7 @@ static dlp_pipe *open_pushed(void) {
                               .share = pushed_.taker == A_SUBSCRIBER ? DLP_SHARE_EACH : 0,
                               .wait_subscribers = pushed_.taker == A_SUBSCRIBER};
     const dlp_pipe_desc d = {.seed = now_.seed, .shm = &shm};
-    dlp_node nodes[DLP_MAX_NODES + 2];
+    dlp_node nodes[DLP_MAX_NODES];
     const char *from[MOST_BRANCHES + 1];
     uint32_t n = table_of(nodes, &now_.life[0], from);
     dlp_pipe *p = NULL;
@@ -360,6 +360,7 @@ static void draw_pushes(uint64_t seed) {
     now_.life[0].world = 1;
     pushed_.taker = pick(&s, 3) ? NOBODY : (int)pick(&s, TAKERS);
     if (!forks_ && pushed_.taker == A_SUBSCRIBER) pushed_.taker = AN_OUT;
+    if (pushed_.taker == AN_OUT && table_rows() + 2 > DLP_MAX_NODES) pushed_.taker = NOBODY;
     pushed_.copies = (int)pick(&s, 4) - 1;
     pushed_.turns = pick(&s, 4) == 0;
     pushed_.ahead = (int)pick(&s, 4);
