@@ -18142,6 +18142,7 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     bool any; /* an input of the epoch has had items */
+    uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
@@ -18775,23 +18776,30 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
 
+/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
+   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so 16 passes are asked
+   for. */
+static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
+    if (q->joins != NULL) return dlpi_times(16, q->round);
+    return dlpi_times(dlpi_found_inputs(&q->plan, s), dlpi_found_empty_passes(&q->plan, own));
+}
+
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
    stream had items, passes of this one prove less: each pass deals the inputs again. */
 static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
-    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
-    const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
+    const uint64_t s = q->cursors.first + i;
     const uint64_t empty = q->streams[i].empty;
     uint64_t all = 0;
-    bool each = !q->any && empty >= n * passes;
+    bool each = !q->any && empty >= dlpi_found_proof(q, s, q->cursors.n);
     for (uint32_t k = 0; each && k < q->cursors.n; k++) {
         const dlpi_found_stream *x = &q->streams[k];
         all += x->empty;
-        each = x->empty >= passes * dlpi_found_inputs(&q->plan, q->cursors.first + (uint64_t)k);
+        each = x->empty >= dlpi_found_proof(q, q->cursors.first + (uint64_t)k, q->cursors.n);
     }
     if (each)
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
+    else if (empty >= dlpi_found_proof(q, s, 0))
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
     return q->all->rc != DLP_OK;
 }
@@ -21038,7 +21046,8 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
 }
 
 /* Have items made of the next joined row of stream i in cell c. False if none is known that is
-   whole. */
+   whole. Rows that are not whole are inputs without items. If a row before one of these is not
+   known, the row may have items: then the others prove nothing. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
@@ -21047,8 +21056,10 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
-        x->empty++;
-        if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+        if (x->known == DLPI_FOUND_NONE) {
+            x->empty++;
+            if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+        }
         if (j->j.found.streams[i].rows == 0) return false;
     }
     *u = (dlpi_found_cell){.epoch = q->epoch,
@@ -21087,13 +21098,20 @@ static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     return best;
 }
 
+/* A stream that had only rows of which an item was left out may be at its end, and another stream
+   is asked. */
 static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     uint32_t i, c;
     dlpi_joined_settle(p, q);
-    i = dlpi_joined_poorest(q);
-    if (i == q->cursors.n || (c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
-    if (dlpi_joined_issue(p, q, i, c)) return 1;
-    dlpi_found_append(q, &q->free, &q->free_last, c);
+    while ((i = dlpi_joined_poorest(q)) < q->cursors.n) {
+        if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+        if (dlpi_joined_issue(p, q, i, c)) return 1;
+        q->use[c].next = DLPI_FOUND_NONE;
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+        if (q->rc != DLP_OK) return 0;
+        dlpi_joined_out(q, i);
+        if (q->plan.window > 0) dlpi_found_open(p, i);
+    }
     return 0;
 }
 
@@ -25891,17 +25909,35 @@ static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     return j->ops->load(w, &b->x, c);
 }
 
+/* Items of a branch in a pass of a stream, at most. */
+static uint64_t dlpi_joined_pass(const dlpi_branches *j, uint32_t b) {
+    const dlpi_found *f = &j->at[b].x.found;
+    return dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+}
+
 /* Rows of a stream in an epoch of one pass, at most. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
-        const dlpi_found *f = &j->at[b].x.found;
-        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        const uint64_t n = dlpi_joined_pass(j, b);
         all = dlpi_sum(all, n);
         if (n < least) least = n;
     }
     /* with steps a short branch of a zip begins again beside a longer one */
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
+}
+
+/* Rows of a stream in which each branch comes to the end of a pass. A branch of a mix may be drawn
+   seldom. */
+DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
+    uint64_t most = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
+        for (uint64_t k = 0; k < j->period; k++) drawn += j->schedule[k] == b;
+        if (drawn > 0) n = dlpi_times(n / drawn + 1, j->period);
+        if (n > most) most = n;
+    }
+    return most;
 }
 
 DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
@@ -25925,6 +25961,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
+    q->round = dlpi_joined_round(j);
     j->found.cursors = q->cursors;
     j->found.plan.seed = q->plan.seed;
     j->found.plan.steps = q->plan.steps;

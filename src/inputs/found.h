@@ -100,23 +100,30 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
 
+/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
+   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so 16 passes are asked
+   for. */
+static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
+    if (q->joins != NULL) return dlpi_times(16, q->round);
+    return dlpi_times(dlpi_found_inputs(&q->plan, s), dlpi_found_empty_passes(&q->plan, own));
+}
+
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
    stream had items, passes of this one prove less: each pass deals the inputs again. */
 static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
-    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
-    const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
+    const uint64_t s = q->cursors.first + i;
     const uint64_t empty = q->streams[i].empty;
     uint64_t all = 0;
-    bool each = !q->any && empty >= n * passes;
+    bool each = !q->any && empty >= dlpi_found_proof(q, s, q->cursors.n);
     for (uint32_t k = 0; each && k < q->cursors.n; k++) {
         const dlpi_found_stream *x = &q->streams[k];
         all += x->empty;
-        each = x->empty >= passes * dlpi_found_inputs(&q->plan, q->cursors.first + (uint64_t)k);
+        each = x->empty >= dlpi_found_proof(q, q->cursors.first + (uint64_t)k, q->cursors.n);
     }
     if (each)
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
+    else if (empty >= dlpi_found_proof(q, s, 0))
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
     return q->all->rc != DLP_OK;
 }

@@ -218,7 +218,8 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
 }
 
 /* Have items made of the next joined row of stream i in cell c. False if none is known that is
-   whole. */
+   whole. Rows that are not whole are inputs without items. If a row before one of these is not
+   known, the row may have items: then the others prove nothing. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
@@ -227,8 +228,10 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
-        x->empty++;
-        if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+        if (x->known == DLPI_FOUND_NONE) {
+            x->empty++;
+            if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+        }
         if (j->j.found.streams[i].rows == 0) return false;
     }
     *u = (dlpi_found_cell){.epoch = q->epoch,
@@ -267,12 +270,19 @@ static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     return best;
 }
 
+/* A stream that had only rows of which an item was left out may be at its end, and another stream
+   is asked. */
 static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     uint32_t i, c;
     dlpi_joined_settle(p, q);
-    i = dlpi_joined_poorest(q);
-    if (i == q->cursors.n || (c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
-    if (dlpi_joined_issue(p, q, i, c)) return 1;
-    dlpi_found_append(q, &q->free, &q->free_last, c);
+    while ((i = dlpi_joined_poorest(q)) < q->cursors.n) {
+        if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
+        if (dlpi_joined_issue(p, q, i, c)) return 1;
+        q->use[c].next = DLPI_FOUND_NONE;
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+        if (q->rc != DLP_OK) return 0;
+        dlpi_joined_out(q, i);
+        if (q->plan.window > 0) dlpi_found_open(p, i);
+    }
     return 0;
 }

@@ -148,6 +148,7 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     bool any; /* an input of the epoch has had items */
+    uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */

@@ -41,17 +41,35 @@ static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     return j->ops->load(w, &b->x, c);
 }
 
+/* Items of a branch in a pass of a stream, at most. */
+static uint64_t dlpi_joined_pass(const dlpi_branches *j, uint32_t b) {
+    const dlpi_found *f = &j->at[b].x.found;
+    return dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+}
+
 /* Rows of a stream in an epoch of one pass, at most. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
-        const dlpi_found *f = &j->at[b].x.found;
-        const uint64_t n = dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
+        const uint64_t n = dlpi_joined_pass(j, b);
         all = dlpi_sum(all, n);
         if (n < least) least = n;
     }
     /* with steps a short branch of a zip begins again beside a longer one */
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
+}
+
+/* Rows of a stream in which each branch comes to the end of a pass. A branch of a mix may be drawn
+   seldom. */
+DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
+    uint64_t most = 0;
+    for (uint32_t b = 0; b < j->n; b++) {
+        uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
+        for (uint64_t k = 0; k < j->period; k++) drawn += j->schedule[k] == b;
+        if (drawn > 0) n = dlpi_times(n / drawn + 1, j->period);
+        if (n > most) most = n;
+    }
+    return most;
 }
 
 DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
@@ -75,6 +93,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
+    q->round = dlpi_joined_round(j);
     j->found.cursors = q->cursors;
     j->found.plan.seed = q->plan.seed;
     j->found.plan.steps = q->plan.steps;

@@ -587,9 +587,10 @@ static void rows__out_of_place__refused_by_name(void) {
 
 /* ---- rows behind a zip that nobody keeps for long ---- */
 
-static int number_fetch(void *user, dlp_item *it) { /* user: DLP_SKIP of each item */
+static int number_fetch(void *user, dlp_item *it) {
+    const uint64_t *every = user; /* DLP_SKIP of all items but these; NULL: of none */
     memcpy(it->data[0], &it->index, sizeof it->index);
-    return user != NULL ? DLP_SKIP : 0;
+    return every != NULL && it->index % *every != *every - 1 ? DLP_SKIP : 0;
 }
 static int hundredth_keep(void *user, const dlp_item *it) {
     uint64_t y;
@@ -597,24 +598,38 @@ static int hundredth_keep(void *user, const dlp_item *it) {
     memcpy(&y, it->data[1], sizeof y);
     return y >= 100;
 }
+static int slow_keep(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    usleep(500);
+    return 1;
+}
 
-/* A zip of so many items and others, with 20 steps; a filter behind it. Returns what ended it. */
-static int zip_steps(uint64_t n, uint64_t others, void *skips, uint32_t *rows, dlp_error *err) {
+/* A zip of so many items and others, with so many steps; a filter behind it. Returns what ended
+   it. */
+static int zip_steps(uint64_t n, uint64_t others, const uint64_t *every,
+                     int (*keep)(void *, const dlp_item *), int steps, uint32_t *rows,
+                     dlp_error *err) {
     static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0}, y = {"y", DLP_U64, 0, {0}, 0, 0};
     const char *const from[] = {"a", "b", NULL};
-    const dlp_node nodes[] = {
-        {.name = "list", .verb = DLP_LIST, .list = {.n_items = n}},
-        {.name = "a",
-         .verb = DLP_FETCH,
-         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
-        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = others}},
-        {.name = "b",
-         .verb = DLP_FETCH,
-         .fetch = {.fetch = number_fetch, .user = skips, .fields = &y, .n_fields = 1}},
-        {.name = "zip", .verb = DLP_ZIP, .from = from},
-        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = hundredth_keep}},
-        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
-    const dlp_pipe_desc desc = {.steps_per_epoch = 20};
+    const dlp_node nodes[] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = n}},
+                              {.name = "a",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+                              {.name = "list2", .verb = DLP_LIST, .list = {.n_items = others}},
+                              {.name = "b",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = number_fetch,
+                                         .user = (void *)(uintptr_t)every,
+                                         .fields = &y,
+                                         .n_fields = 1}},
+                              {.name = "zip", .verb = DLP_ZIP, .from = from},
+                              {.name = "keep",
+                               .verb = DLP_FILTER,
+                               .filter = {.keep = keep},
+                               .queue = {.capacity = cells}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
+    const dlp_pipe_desc desc = {.streams = steps > 0 ? 0 : 2, .steps_per_epoch = steps};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     int rc = dlp_pipe_open(&p, DLP_NODES(nodes), &desc, err);
@@ -630,11 +645,69 @@ static int zip_steps(uint64_t n, uint64_t others, void *skips, uint32_t *rows, d
 }
 
 static void zip__short_branch__begins_again_until_the_long_one_gives(void) {
+    const uint64_t none = UINT64_MAX;
     dlp_error err;
     uint32_t rows;
-    CHECK(zip_steps(2, 1000, NULL, &rows, &err) == DLP_END && rows == 40);
-    CHECK(zip_steps(10, 10, &rows, &rows, &err) == DLP_ERR_CALLBACK && rows == 0);
+    CHECK(zip_steps(2, 1000, NULL, hundredth_keep, 20, &rows, &err) == DLP_END && rows == 40);
+    CHECK(zip_steps(10, 10, &none, hundredth_keep, 20, &rows, &err) == DLP_ERR_CALLBACK &&
+          rows == 0);
     CHECK(strstr(err.message, "gave no item") != NULL);
+}
+
+/* Rows that are left out prove nothing while the rows before them are filtered. */
+static void zip__rows_left_out_before_others_are_known__no_error(void) {
+    const uint64_t eighth = 8;
+    dlp_error err;
+    uint32_t rows;
+    CHECK(zip_steps(8, 8, &eighth, slow_keep, 20, &rows, &err) == DLP_END && rows == 40);
+}
+
+/* A stream whose rows are all left out has its end, and the other stream has its rows: the odd
+   numbers, or those from 1 to 49. */
+static void zip__all_rows_of_a_stream_left_out__the_others_come(void) {
+    const uint64_t odd = 2;
+    dlp_error err;
+    uint32_t rows;
+    for (uint64_t n = 300; n > 20; n /= 2)
+        for (cells = 0; cells < 10; cells += 4)
+            CHECK(zip_steps(300, n, &odd, slow_keep, 0, &rows, &err) == DLP_END && rows == n / 2);
+    cells = 0;
+}
+
+static int ninth_keep(void *user, const dlp_item *it) {
+    uint64_t x;
+    (void)user;
+    memcpy(&x, it->data[0], sizeof x);
+    return x == 9;
+}
+
+/* A branch that is drawn once in 51 rows has its last item after 510 rows. */
+static void mix__seldom_branch__waited_for(void) {
+    static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0};
+    static const uint64_t weights[] = {1, 50};
+    const char *const from[] = {"a", "b", NULL};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 10}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = 2}},
+        {.name = "b",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "mix", .verb = DLP_MIX, .from = from, .mix = {.weights = weights}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = ninth_keep}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
+    const dlp_pipe_desc desc = {.steps_per_epoch = 3};
+    uint32_t rows = 0;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &desc, NULL) == DLP_OK);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        rows += b->valid_count;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rows == 6 && dlp_pipe_close(p) == DLP_OK);
 }
 
 int main(int argc, char **argv) {
@@ -655,6 +728,9 @@ int main(int argc, char **argv) {
     }
     rows__out_of_place__refused_by_name();
     zip__short_branch__begins_again_until_the_long_one_gives();
+    zip__rows_left_out_before_others_are_known__no_error();
+    zip__all_rows_of_a_stream_left_out__the_others_come();
+    mix__seldom_branch__waited_for();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");

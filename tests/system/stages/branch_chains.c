@@ -1,8 +1,11 @@
 /* needs: parts files */
-/* Branches of a zip or mix whose rows are any that run in a cell: a load, fetches, maps, filters,
+/* Branches of a zip or mix whose rows are any that run in a cell: loads, fetches, maps, filters,
    expands, in an order drawn at random. A plain program writes down every row of every stream.
    Workers, deaths, ranks and the places to resume from differ from life to life; the rows and the
-   states do not. */
+   states do not.
+   Then branches begin with pushes, too (tests/rig/chains_pushed.h).
+     branch_chains [N [SEED]]     N tables, drawn from that seed on, and as many with pushes; an
+                                  eighth of them is resumed, and fails */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
@@ -11,6 +14,7 @@
 #include "../../rig/keyed.h"
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,22 +22,24 @@
 #include <unistd.h>
 
 enum { MOST_BRANCHES = 3, MOST_STREAMS = 4, MOST_ROWS = 1500, EPOCHS = 2, LIVES = 4 };
-enum { MOST_VERBS = 4, PART = 5, OUT = 3, ITEMS = 64, INPUTS = 96 };
-enum { CHANGES, ADDS, KEEPS, FETCHES, EXPANDS, VERBS }; /* rows behind the first fetch */
-enum { NO_LOAD, COUNTED, BY_FUNCTION, NOT_COUNTED };    /* how many items a part has */
-enum { ONE_BY_ONE, THREADS, LATER };                    /* how the first fetch reads */
-enum { AT_LOAD = 97, AT_FETCH = 98, NOWHERE = 99 };     /* rows beside the verbs */
+enum { MOST_VERBS = 4, PART = 5, OUT = 3, ITEMS = 160, LISTED = 96, INPUTS = 240 };
+enum { CHANGES, ADDS, KEEPS, FETCHES, EXPANDS, LOADS, VERBS };    /* rows behind the first fetch */
+enum { NO_LOAD, COUNTED, BY_FUNCTION, NOT_COUNTED };              /* how many items a part has */
+enum { ONE_BY_ONE, THREADS, LATER };                              /* how the first fetch reads */
+enum { AT_ITEM = 50, AT_LOAD = 97, AT_FETCH = 98, NOWHERE = 99 }; /* rows beside the verbs */
 
 typedef struct verb {
     int kind, has_e; /* has_e: a row above adds field e */
     uint32_t row;
     struct branch *of;
-    char name[8];
+    char name[8], fetch[8]; /* fetch: the row behind a load */
 } verb;
 
 typedef struct branch {
     uint32_t id, n, n_verbs, wraps; /* wraps: the row that names the workers */
     int shuffle, loads, shuffles_items, reads, states;
+    int pushed; /* it begins with a push */
+    dlp_push *push;
     uint32_t least; /* items of a part that has any; callbacks then leave out none. 0: they may */
     verb verbs[MOST_VERBS];
     char list[8], load[8], read[8], x[4], t[4], e[4];
@@ -48,12 +54,15 @@ typedef struct life {
 
 static struct {
     uint64_t seed;
+    int pushes; /* branches that begin with a push */
     int zip, drops, extra, ragged, steps, last, lives;
     int lies; /* 1: callbacks leave out items, though a branch has `least` */
     uint32_t n, streams, batch, kill_every;
     uint64_t weights[MOST_BRANCHES], period;
     uint32_t cells[MOST_BRANCHES]; /* of a branch; 0: as many as the plan takes */
     branch at[MOST_BRANCHES];
+    branch after;    /* its verbs stand behind the zip or mix */
+    uint32_t window; /* items of a window behind all of that; 0: none */
     life life[LIVES];
 } now_;
 
@@ -65,8 +74,10 @@ static int hit_; /* the plain program has come there */
 static uint32_t deaths_, most_out_;
 
 typedef struct shared { /* of all processes */
-    uint32_t calls, deaths, killed[MOST_BRANCHES][INPUTS];
+    uint32_t calls, deaths, killed[MOST_BRANCHES + 1][INPUTS];
     uint32_t most_out;
+    uint64_t arrived[MOST_BRANCHES][INPUTS]; /* the record of each number of a push */
+    uint32_t strays;                         /* records that came with two numbers */
 } shared;
 
 static shared *shared_;
@@ -105,7 +116,23 @@ static uint64_t list_seed(const branch *b) {
     return b->id > 0 ? mixed(now_.seed, b->id) : now_.seed;
 }
 
+/* Record k of a producer of a branch that begins with a push; what its field t is made of. */
+static uint64_t record_of(const branch *b, uint64_t producer, uint64_t k) {
+    return ((uint64_t)b->id + 1) << 48 | producer << 32 | k;
+}
+static uint64_t record_t(uint64_t x) { return of(x, 60, 0); }
+
 /* ---- callbacks ---- */
+
+/* The first row behind a push notes which record has which number. */
+static void note_record(const verb *r, const dlp_item *it, uint64_t x) {
+    uint64_t *to;
+    if (!r->of->pushed || r->row > 0) return;
+    to = &shared_->arrived[r->of->id][it->index % INPUTS];
+    if (it->index >= INPUTS || (__atomic_load_n(to, __ATOMIC_SEQ_CST) | x) != x)
+        __atomic_add_fetch(&shared_->strays, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(to, x, __ATOMIC_SEQ_CST);
+}
 
 /* A worker dies, but no input kills twice: that would make it the input's fault. */
 static void die_now_and_then(const branch *b, uint64_t input) {
@@ -157,6 +184,7 @@ static int read_item(void *user, dlp_item *it) {
 static int change(void *user, dlp_item *it) {
     const verb *r = user;
     uint64_t *x = it->data[0];
+    note_record(r, it, *x);
     die_now_and_then(r->of, it->index);
     if (wrong(*x, r->row, r->of, it->index, it->attempt)) return dlp_fail(it->call, 5, "no change");
     if (skips(*x, r->row, r->of)) return DLP_SKIP;
@@ -171,6 +199,7 @@ static int change(void *user, dlp_item *it) {
 static int keep(void *user, const dlp_item *it) {
     const verb *r = user;
     const uint64_t x = *(const uint64_t *)it->data[0];
+    note_record(r, it, x);
     if (wrong(x, r->row, r->of, it->index, it->attempt)) return dlp_fail(it->call, 5, "no taste");
     return kept(x, r->row);
 }
@@ -183,21 +212,67 @@ static int fetch_later(void *user, dlp_item *it) {
     *(uint64_t *)it->data[0] = of(it->index, r->row, 9);
     return 0;
 }
+/* Behind a zip: copy the fields of the other branches. */
+static void copy_others(dlp_item *to, const dlp_item *from) {
+    const uint32_t each = 1u + (uint32_t)now_.ragged + (uint32_t)now_.extra;
+    for (uint32_t f = each; f < from->n_fields; f++) {
+        const int is_t = now_.ragged && f % each == 1;
+        memcpy(to->data[f], from->data[f], is_t ? 3 : 8);
+        if (is_t) to->length[f] = from->length[f];
+    }
+}
 static int expand(void *user, dlp_expand *x) {
     const verb *r = user;
     const uint64_t from = *(const uint64_t *)x->item->data[0];
     const uint64_t input = x->item->index;
     const int fails = wrong(from, r->row, r->of, input, x->item->attempt);
+    note_record(r, x->item, from);
     for (uint64_t i = 0; i < makes(from, r->row); i++) {
         dlp_item *it = dlp_expand_add(x);
         if (it == NULL) return DLP_ERR_LENGTH;
         *(uint64_t *)it->data[0] = of(from, r->row, 10 + i);
         put_t(it, of(from, r->row, 10 + i));
-        if (r->has_e) *(uint64_t *)it->data[it->n_fields - 1] = of(from, r->row, 20 + i);
+        if (r->has_e) *(uint64_t *)it->data[1 + now_.ragged] = of(from, r->row, 20 + i);
+        copy_others(it, x->item);
         if (i == 1) die_now_and_then(r->of, input);
     }
     if (fails) return dlp_fail(x->call, 5, "no items");
     return skips(from, r->row, r->of) ? DLP_SKIP : 0;
+}
+
+/* A part that an item of the rows above names: a word for each of its items. */
+static int load_of_item(void *user, dlp_part *part) {
+    const verb *r = user;
+    const dlp_item *it = part->of;
+    const uint64_t x = *(const uint64_t *)it->data[0], n = makes(x, r->row);
+    note_record(r, it, x);
+    die_now_and_then(r->of, it->index);
+    CHECK(part->index == it->index && part->items == 0 && part->capacity == 8 * OUT);
+    CHECK(it->n_fields == 1u + (uint32_t)(now_.ragged + r->has_e));
+    if (wrong(x, r->row, r->of, it->index, part->attempt))
+        return dlp_fail(part->call, 5, "no part");
+    if (skips(x, r->row, r->of)) return DLP_SKIP;
+    for (uint64_t i = 0; i < n; i++) ((uint64_t *)part->data)[i] = of(x, r->row, 10 + i);
+    part->items = n;
+    part->bytes = n * 8;
+    return 0;
+}
+static int fetch_of_item(void *user, dlp_item *it) {
+    const verb *r = user;
+    const dlp_item *above = it->part->of;
+    const uint64_t from = *(const uint64_t *)above->data[0];
+    const uint64_t k = it->part->item, x = ((const uint64_t *)it->part->data)[k];
+    CHECK(it->n_fields == 1u + (uint32_t)(now_.ragged + r->has_e));
+    CHECK(it->part->items == makes(from, r->row) && it->index == above->index);
+    CHECK(x == of(from, r->row, 10 + k) && *(const uint64_t *)it->data[0] == 0);
+    die_now_and_then(r->of, it->index);
+    if (wrong(x, AT_ITEM + r->row, r->of, it->index, it->attempt))
+        return dlp_fail(it->call, 5, "no item");
+    if (skips(x, AT_ITEM + r->row, r->of)) return DLP_SKIP;
+    *(uint64_t *)it->data[0] = x;
+    put_t(it, x ^ dlp_item_random(it, 9));
+    if (r->has_e) *(uint64_t *)it->data[it->n_fields - 1] = of(from, r->row, 20 + k);
+    return 0;
 }
 
 /* ---- the plain program ---- */
@@ -227,12 +302,15 @@ static void plain(const branch *b, uint32_t at, item it, items *to) {
         if (r->kind == ADDS) it.e = of(it.x, r->row, 8) ^ random_of(b, &it);
         if (r->kind == FETCHES) it.e = of(it.input, r->row, 9);
         if (r->kind == KEEPS && !kept(it.x, r->row)) return;
-        if (r->kind != EXPANDS) continue;
+        if (r->kind < EXPANDS) continue;
         for (uint64_t i = 0; i < makes(it.x, r->row); i++) {
             item next = it;
             next.x = next.t = of(it.x, r->row, 10 + i);
             if (r->has_e) next.e = of(it.x, r->row, 20 + i);
             next.key = mixed(it.key, i + 1);
+            if (r->kind == LOADS) next.t ^= random_of(b, &next);
+            if (r->kind == LOADS && fails(next.x, AT_ITEM + r->row, b, it.input)) continue;
+            if (r->kind == LOADS && skips(next.x, AT_ITEM + r->row, b)) continue;
             plain(b, at + 1, next, to);
         }
         return;
@@ -244,16 +322,26 @@ static void plain(const branch *b, uint32_t at, item it, items *to) {
 static int one_to_one(const branch *b) {
     int ok = now_.zip && !b->loads;
     for (uint32_t i = 0; i < b->n_verbs; i++)
-        ok &= b->verbs[i].kind != KEEPS && b->verbs[i].kind != EXPANDS;
+        ok &= b->verbs[i].kind != KEEPS && b->verbs[i].kind < EXPANDS;
     return ok;
+}
+
+static uint64_t arrived_[MOST_BRANCHES][INPUTS]; /* 0: it is not known which record came */
+
+/* What a record becomes. */
+static void plain_record(const branch *b, uint64_t number, items *to) {
+    const uint64_t x = arrived_[b->id][number];
+    const item it = {.input = (uint32_t)number, .key = number, .x = x, .t = record_t(x)};
+    plain(b, 0, it, to);
 }
 
 /* All items of an input. */
 static void plain_input(const branch *b, uint64_t epoch, uint64_t pass, uint64_t input, items *to) {
     const uint64_t n = b->loads ? part_items(b, input) : 1;
     to->n = 0;
+    if (b->pushed) plain_record(b, input, to);
     if (b->loads && fails(input, AT_LOAD, b, input)) return;
-    for (uint64_t k = 0; k < n; k++) {
+    for (uint64_t k = 0; k < n && !b->pushed; k++) {
         uint64_t at = k, place = pass * b->n + input;
         item it = {.epoch = epoch, .input = (uint32_t)input};
         if (b->loads && b->shuffles_items && n > 1)
@@ -286,6 +374,8 @@ static uint64_t inputs_of(const branch *b, uint64_t s) {
     return (b->n - s + now_.streams - 1) / now_.streams;
 }
 
+static int out_, lost_; /* a branch is out; a record that is not known is wanted */
+
 /* The next item of a stream of a branch. Returns 0: there is none. */
 static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, item *to) {
     const uint64_t each = inputs_of(b, s);
@@ -294,6 +384,8 @@ static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, item 
         const uint64_t input =
             b->shuffle ? permuted(b->n, keyed(34, list_seed(b), pass), epoch, j) : j;
         hit_ = 0;
+        lost_ |= b->pushed && arrived_[b->id][j] == 0;
+        if (lost_) return 0;
         if (!x->there) plain_input(b, epoch, pass, input, &x->all);
         if (hit_ && bad_.tries == UINT32_MAX) return 0;
         x->there = 1;
@@ -307,6 +399,7 @@ static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, item 
         x->there = 0;
         if (++x->barren > 4 * each) return 0; /* not to be run */
     }
+    out_ = 1;
     return 0;
 }
 
@@ -327,23 +420,37 @@ static uint32_t turn_of(uint64_t t) {
     return best;
 }
 
+/* Add what the verbs behind the zip or mix make of a row. b: its branch of a mix. */
+static void write_row(rows *r, const item *row, uint32_t b, uint64_t most) {
+    static items made;
+    made.n = 0;
+    for (uint32_t k = 0; now_.zip && k < now_.n; k++)
+        if (row[k].place && (now_.after.n_verbs > 0 || now_.window > 0)) return;
+    plain(&now_.after, 0, row[0], &made);
+    for (uint32_t i = 0; i < made.n && r->n < most; i++) {
+        r->branch[r->n] = (uint8_t)b;
+        memcpy(r->at[r->n], row, sizeof r->at[0]);
+        r->at[r->n++][0] = made.at[i];
+    }
+}
+
 static void write_stream(uint64_t epoch, uint64_t s) {
     static reader x[MOST_BRANCHES];
     rows *r = &rows_[epoch][s];
     uint64_t phase = mixed(keyed(37, now_.seed, epoch), s);
     const uint64_t most =
         now_.steps > 0 ? (uint64_t)now_.steps * (now_.batch / now_.streams) : MOST_ROWS;
+    item row[MOST_BRANCHES] = {{0}};
     memset(x, 0, sizeof x);
-    for (r->n = 0; r->n < most; r->n++, phase++) {
-        int there = 1;
-        for (uint32_t b = 0; now_.zip && there && b < now_.n; b++)
-            there = read_on(&now_.at[b], epoch, s, &x[b], &r->at[r->n][b]);
-        if (!now_.zip) {
-            const uint32_t b = turn_of(phase % now_.period);
-            r->branch[r->n] = (uint8_t)b;
-            there = read_on(&now_.at[b], epoch, s, &x[b], &r->at[r->n][0]);
-        }
+    r->n = 0;
+    out_ = lost_ = 0;
+    for (uint32_t n = 0; r->n < most && n < 4 * MOST_ROWS; n++, phase++) {
+        const uint32_t b = now_.zip ? 0 : turn_of(phase % now_.period);
+        int there = now_.zip || read_on(&now_.at[b], epoch, s, &x[b], row);
+        for (uint32_t k = 0; now_.zip && (there || now_.pushes) && k < now_.n; k++)
+            there &= read_on(&now_.at[k], epoch, s, &x[k], &row[k]);
         if (!there) return;
+        write_row(r, row, b, most);
     }
 }
 
@@ -397,6 +504,14 @@ static int row_is(const dlp_batch *b, uint32_t r, const item *it) {
     return ok;
 }
 
+/* Is the row one of the window that has row `at` of the stream? */
+static int fits(const dlp_batch *b, uint32_t r, const rows *x, uint32_t at) {
+    const uint32_t n = now_.window > 0 ? now_.window : 1, first = at / n * n;
+    for (uint32_t i = first; i < first + n && i < x->n; i++)
+        if (row_is(b, r, x->at[i])) return 1;
+    return 0;
+}
+
 static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, uint32_t rank,
                                uint32_t world) {
     const uint32_t m = now_.batch / now_.streams;
@@ -410,7 +525,7 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     for (uint32_t r = 0; r < own; r++) {
         const uint32_t g = rank * own + r, at = k * m + g % m;
         const rows *x = &rows_[epoch][g / m];
-        if (at >= x->n ? b->valid[r] != 0 : !row_is(b, r, x->at[at])) return "a row";
+        if (at >= x->n ? b->valid[r] != 0 : !fits(b, r, x, at)) return "a row";
     }
     return NULL;
 }
@@ -467,7 +582,8 @@ static const dlp_async source_ = {.submit = submit, .reap = reap};
 
 /* ---- the table ---- */
 
-static dlp_node node_of(const branch *b, verb *r) {
+/* Write the row of a verb; a load has a fetch behind it. Returns how many rows. */
+static uint32_t verb_of(const branch *b, verb *r, dlp_node *to) {
     const uint32_t fields = 1u + (uint32_t)now_.ragged;
     dlp_node node = {.name = r->name, .verb = DLP_MAP};
     if (r->kind == CHANGES || r->kind == ADDS) node.map.item = change, node.map.user = r;
@@ -482,8 +598,18 @@ static dlp_node node_of(const branch *b, verb *r) {
     } else if (r->kind == EXPANDS) {
         node.verb = DLP_EXPAND;
         node.expand = (dlp_expand_desc){.expand = expand, .user = r, .max_out = OUT};
+    } else if (r->kind == LOADS) {
+        node.verb = DLP_LOAD;
+        node.load = (dlp_part_desc){
+            .load = load_of_item, .user = r, .max_items = OUT, .max_part_bytes = 8 * OUT};
+        to[1] = (dlp_node){.name = r->fetch, .verb = DLP_FETCH};
+        to[1].fetch = (dlp_node_fetch){.fetch = fetch_of_item,
+                                       .user = r,
+                                       .fields = b->fields,
+                                       .n_fields = fields + (uint32_t)r->has_e};
     }
-    return node;
+    to[0] = node;
+    return 1 + (r->kind == LOADS);
 }
 
 static dlp_node load_of(branch *b) {
@@ -496,16 +622,11 @@ static dlp_node load_of(branch *b) {
     return node;
 }
 
-static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
-    const dlp_workers_desc w = {
-        .num_workers = l->workers,
-        .placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS,
-        .on_error = now_.drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE,
-        .retries = bad_.row != NOWHERE && bad_.tries < UINT32_MAX ? (int32_t)bad_.tries : 0};
-    uint32_t n = 0, first;
+/* The rows that read the inputs of a list. */
+static uint32_t inputs_rows(branch *b, dlp_node *to, const life *l) {
+    uint32_t n = 0;
     to[n++] = (dlp_node){
         .name = b->list, .verb = DLP_LIST, .list = {.n_items = b->n, .shuffle = b->shuffle}};
-    first = n;
     if (b->loads) to[n++] = load_of(b);
     to[n] = (dlp_node){.name = b->read, .verb = DLP_FETCH};
     to[n].fetch = (dlp_node_fetch){
@@ -516,8 +637,21 @@ static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
         to[n].fetch.in_flight = 6;
         to[n].fetch.fetch = NULL;
     }
-    n++;
-    for (uint32_t i = 0; i < b->n_verbs; i++) to[n++] = node_of(b, &b->verbs[i]);
+    return n + 1;
+}
+
+static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
+    const dlp_workers_desc w = {
+        .num_workers = l->workers,
+        .placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS,
+        .on_error = now_.drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE,
+        .retries = bad_.row != NOWHERE && bad_.tries < UINT32_MAX ? (int32_t)bad_.tries : 0};
+    const uint32_t first = 1;
+    uint32_t n = b->pushed ? 1 : inputs_rows(b, to, l);
+    if (b->pushed)
+        to[0] = (dlp_node){.name = b->list, .verb = DLP_PUSH, .push = {.source = b->push}};
+    for (uint32_t i = 0; i < b->n_verbs; i++) n += verb_of(b, &b->verbs[i], to + n);
+    if (n == first) return n;
     to[first + b->wraps % (n - first)].workers = w;
     if (b->states && b->reads != THREADS && l->workers > 0) {
         dlp_workers_desc *own = &to[first + b->wraps % (n - first)].workers;
@@ -536,15 +670,21 @@ static uint32_t table_of(dlp_node *to, const life *l, const char **from) {
         from[k] = to[n - 1].name;
     }
     from[now_.n] = NULL;
-    to[n++] = (dlp_node){.name = "both", .from = from, .verb = now_.zip ? DLP_ZIP : DLP_MIX};
-    if (!now_.zip) to[n - 1].mix.weights = now_.weights;
+    if (now_.n > 1)
+        to[n++] = (dlp_node){.name = "both", .from = from, .verb = now_.zip ? DLP_ZIP : DLP_MIX};
+    if (now_.n > 1 && !now_.zip) to[n - 1].mix.weights = now_.weights;
+    for (uint32_t i = 0; i < now_.after.n_verbs; i++)
+        n += verb_of(&now_.after, &now_.after.verbs[i], to + n);
+    if (now_.window > 0)
+        to[n++] =
+            (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {.items = now_.window}};
     to[n++] = (dlp_node){
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = now_.batch, .last = now_.last}};
     return n;
 }
 
 static dlp_pipe *open_rank(const life *l, uint32_t rank, const dlp_state *resume) {
-    dlp_node nodes[24];
+    dlp_node nodes[DLP_MAX_NODES];
     const char *from[MOST_BRANCHES + 1];
     const dlp_pipe_desc d = {.seed = now_.seed,
                              .epochs = EPOCHS,
@@ -667,9 +807,12 @@ static void name_branch(branch *b) {
         b->verbs[i].row = i;
         for (uint32_t k = 0; k < i; k++)
             b->verbs[i].has_e |= b->verbs[k].kind == ADDS || b->verbs[k].kind == FETCHES;
+        if (b == &now_.after) b->verbs[i].has_e = now_.extra;
         b->verbs[i].of = b;
         snprintf(b->verbs[i].name, sizeof b->verbs[i].name, "r%u%u", id, i % 10);
+        snprintf(b->verbs[i].fetch, sizeof b->verbs[i].fetch, "f%u%u", id, i % 10);
     }
+    if (b == &now_.after) return;
     b->fields[0] = (dlp_field){.name = b->x, .dtype = DLP_U64};
     b->fields[1] = (dlp_field){.name = b->t, .dtype = DLP_U8, .ndim = 1, .shape = {3}, .ragged = 1};
     b->fields[1 + now_.ragged] = now_.ragged ? b->fields[1] : b->fields[0];
@@ -677,11 +820,20 @@ static void name_branch(branch *b) {
     for (uint64_t i = 0; i < b->n; i++) b->items[i] = part_items(b, i);
 }
 
-static void draw_branch(uint64_t *s, uint32_t k) {
+/* Make a branch one that begins with a push. Without rows that note them, records have one
+   producer. */
+static void draw_pushed(uint64_t *s, branch *b) {
+    b->pushed = 1;
+    b->n = 1 + pick(s, pick(s, 3) ? 40 : INPUTS);
+    b->loads = b->states = b->shuffle = 0;
+    b->reads = ONE_BY_ONE;
+}
+
+static void draw_branch(uint64_t *s, uint32_t k, int pushed) {
     branch *b = &now_.at[k];
     do {
         *b = (branch){.id = k,
-                      .n = now_.streams + pick(s, pick(s, 4) ? 20 : INPUTS - MOST_STREAMS),
+                      .n = now_.streams + pick(s, pick(s, 4) ? 20 : LISTED - MOST_STREAMS),
                       .shuffle = pick(s, 3) > 0,
                       .n_verbs = pick(s, MOST_VERBS + 1),
                       .wraps = pick(s, 6),
@@ -692,13 +844,36 @@ static void draw_branch(uint64_t *s, uint32_t k) {
         for (uint32_t i = 0; i < b->n_verbs; i++) {
             b->verbs[i].kind = (int)pick(s, VERBS);
             if (now_.zip && now_.drops && b->verbs[i].kind >= KEEPS) b->verbs[i].kind = CHANGES;
+            if (pushed && b->verbs[i].kind == FETCHES) b->verbs[i].kind = ADDS;
         }
         if (now_.zip && now_.drops) b->loads = NO_LOAD;
         if (b->loads) b->reads = ONE_BY_ONE;
         if (b->loads == NOT_COUNTED && pick(s, 2)) b->least = 3;
-    } while (rows_of(b, EXPANDS) > 2 || names_fields(b) != now_.extra ||
+        if (pushed) draw_pushed(s, b);
+    } while (rows_of(b, EXPANDS) + rows_of(b, LOADS) > 3 || names_fields(b) != now_.extra ||
              rows_of(b, ADDS) + rows_of(b, FETCHES) > 1);
     now_.weights[k] = 1 + pick(s, pick(s, 3) ? 4 : 12);
+}
+
+/* True if the row makes items. */
+static int is_maker(int kind) { return kind == KEEPS || kind >= EXPANDS; }
+
+/* What stands behind the branches. Behind one branch alone that is a window: other rows are its
+   own, up to the last maker. Behind a zip or mix workers have no state. */
+static void draw_after(uint64_t *s) {
+    const int kinds[] = {CHANGES, KEEPS, EXPANDS};
+    branch *b = &now_.after;
+    uint32_t *n = now_.n == 1 ? &now_.at[0].n_verbs : &b->n_verbs;
+    b->id = MOST_BRANCHES;
+    if (now_.n > 1 && (pick(s, 2) || (now_.zip && now_.drops))) return;
+    b->n_verbs = now_.n > 1 ? pick(s, 4) : 0;
+    for (uint32_t i = 0; i < b->n_verbs; i++) b->verbs[i].kind = kinds[pick(s, 3)];
+    now_.window = pick(s, 2) ? 1 + pick(s, 9) : 0;
+    while (*n > 0 && !is_maker((now_.n == 1 ? &now_.at[0] : b)->verbs[*n - 1].kind)) --*n;
+    for (uint32_t k = 0; k < now_.n && (b->n_verbs > 0 || now_.window > 0) && now_.n > 1; k++) {
+        now_.at[k].states = 0;
+        if (now_.at[k].reads == LATER) now_.at[k].reads = THREADS;
+    }
 }
 
 static void draw_life(uint64_t *s, life *l, int last) {
@@ -712,7 +887,22 @@ static void draw_life(uint64_t *s, life *l, int last) {
     if (l->workers == 0) l->workers = DLP_NONE, l->processes = 0;
 }
 
-static void draw(uint64_t seed) {
+/* Rows of the table. */
+static uint32_t table_rows(void) {
+    uint32_t n = 2 + now_.after.n_verbs + (now_.window > 0);
+    for (uint32_t k = 0; k < now_.n; k++)
+        n += 2 + (now_.at[k].loads > 0) + now_.at[k].n_verbs + rows_of(&now_.at[k], LOADS);
+    return n;
+}
+
+/* True if a table of one branch has no maker, or not the fields that were drawn. */
+static int lacks(void) {
+    const branch *b = &now_.at[0];
+    return now_.n == 1 &&
+           ((b->n_verbs == 0 && (!b->pushed || now_.window == 0)) || names_fields(b) != now_.extra);
+}
+
+static void draw_table(uint64_t seed, int pushes) {
     uint64_t s = seed;
     bad_.row = NOWHERE;
     do {
@@ -723,38 +913,83 @@ static void draw(uint64_t seed) {
         now_.drops = pick(&s, 3) == 0;
         now_.extra = (int)pick(&s, 2);
         now_.ragged = (int)pick(&s, 2);
-        now_.n = 2 + (pick(&s, 3) == 0);
-        now_.streams = 1 + pick(&s, MOST_STREAMS);
-        now_.batch = now_.streams * (1 + pick(&s, 5));
-        now_.steps = pick(&s, 2) ? (int)(1 + pick(&s, 20)) : 0;
+        now_.n = pick(&s, 6) == 0 ? 1 : 2 + (pick(&s, 3) == 0);
+        now_.zip &= now_.n > 1;
+        now_.streams = pushes ? 1 : 1 + pick(&s, MOST_STREAMS);
+        now_.batch = now_.streams * (1 + pick(&s, pushes ? 12 : 5));
+        now_.steps = !pushes && pick(&s, 2) ? (int)(1 + pick(&s, 20)) : 0;
         now_.last = pick(&s, 2) ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         now_.kill_every = pick(&s, 3) == 0 ? 20 + pick(&s, 60) : 0;
-        for (uint32_t k = 0; k < now_.n; k++) draw_branch(&s, k);
+        for (uint32_t k = 0; k < now_.n; k++) {
+            draw_branch(&s, k, pushes && (pick(&s, 3) || k + 1 == now_.n + now_.pushes));
+            now_.pushes += now_.at[k].pushed;
+        }
+        draw_after(&s);
         for (uint32_t k = 0; k < now_.n; k++) g = gcd(now_.weights[k], g);
         for (uint32_t k = 0; k < now_.n; k++) sum += now_.weights[k] /= g;
         now_.period = sum;
         for (uint32_t k = 0; k < now_.n; k++) name_branch(&now_.at[k]);
+        name_branch(&now_.after);
         now_.lives = 1 + (int)pick(&s, LIVES);
         for (int i = 0; i < now_.lives; i++) draw_life(&s, &now_.life[i], i + 1 == now_.lives);
-    } while (!write_down());
+    } while (table_rows() > DLP_MAX_NODES || lacks() || (!pushes && !write_down()));
 }
 
+static void draw(uint64_t seed) { draw_table(seed, 0); }
+
 static void print_table(uint64_t seed) {
-    static const char *const kinds[] = {"map", "map+", "filter", "fetch", "expand"};
-    printf("seed %llu: %s, %u streams, batch %u, steps %d, last %d, drops %d, kill_every %u\n",
-           (unsigned long long)seed, now_.zip ? "zip" : "mix", now_.streams, now_.batch, now_.steps,
-           now_.last, now_.drops, now_.kill_every);
+    static const char *const kinds[] = {"map", "map+", "filter", "fetch", "expand", "load"};
+    printf("failed: build/tests/branch_chains 1 %llu\n", (unsigned long long)seed);
+    printf("  %s, %u streams, batch %u, steps %d, last %d, drops %d, kill_every %u\n",
+           now_.zip ? "zip" : "mix", now_.streams, now_.batch, now_.steps, now_.last, now_.drops,
+           now_.kill_every);
     for (uint32_t k = 0; k < now_.n; k++) {
         const branch *b = &now_.at[k];
-        printf("  %u of %u: loads %d, reads %d:", b->id, b->n, b->loads, b->reads);
+        printf("  %u of %u%s: loads %d, reads %d:", b->id, b->n, b->pushed ? " records" : "",
+               b->loads, b->reads);
         for (uint32_t i = 0; i < b->n_verbs; i++) printf(" %s", kinds[b->verbs[i].kind]);
         printf("\n");
+    }
+    printf("  behind:");
+    for (uint32_t i = 0; i < now_.after.n_verbs; i++)
+        printf(" %s", kinds[now_.after.verbs[i].kind]);
+    printf("; a window of %u\n", now_.window);
+}
+
+#include "../../rig/chains_pushed.h"
+
+static uint64_t seed_;
+
+static void hung(int signal_number) {
+    (void)signal_number;
+    print_pushes(seed_);
+    printf("  it hangs\n");
+    fflush(stdout);
+    _exit(1);
+}
+
+/* Draw a table that may hang. */
+static void draw_next(uint64_t seed, void (*from)(uint64_t seed)) {
+    signal(SIGALRM, hung);
+    alarm(100);
+    seed_ = seed;
+    from(seed);
+}
+
+static void random_pushes__beside_a_plain_program__same_rows(uint64_t first, uint64_t n) {
+    for (uint64_t seed = first; seed < first + n && test_failures == 0; seed++) {
+        const char *what;
+        draw_next(seed, draw_pushes);
+        what = run_pushes();
+        CHECK(what == NULL);
+        if (what != NULL) printf("  %s\n", what);
+        if (test_failures > 0) print_pushes(seed);
     }
 }
 
 static void random_tables__beside_a_plain_program__same_rows(uint64_t first, uint64_t n) {
     for (uint64_t seed = first; seed < first + n && test_failures == 0; seed++) {
-        draw(seed);
+        draw_next(seed, draw);
         if (!run_lives()) print_table(seed);
     }
 }
@@ -765,7 +1000,7 @@ static void every_batch__resumed__goes_on_alike(uint64_t first, uint64_t n) {
         const life whole = {.world = 1, .stop = UINT32_MAX, .workers = 1};
         dlp_state state;
         place at = {0, 0};
-        draw(seed);
+        draw_next(seed, draw);
         now_.kill_every = 0;
         memset(states_, 0, sizeof states_);
         memset(shared_, 0, sizeof *shared_);
@@ -821,7 +1056,7 @@ static void fails_for_ever(int workers) {
     e = dlp_pipe_error(p);
     CHECK(strcmp(e->stage, name_of(b)) == 0 && strstr(e->message, "no ") != NULL);
     CHECK(e->has_item && e->index == bad_.input);
-    if (row != NULL && b->verbs[bad_.row].kind != EXPANDS) CHECK(strstr(e->message, row) != NULL);
+    if (row != NULL && b->verbs[bad_.row].kind < EXPANDS) CHECK(strstr(e->message, row) != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -839,10 +1074,12 @@ static uint32_t each_row_fails(void) {
     static const int workers[] = {DLP_NONE, 1, 4};
     uint32_t n = 0;
     for (uint32_t k = 0; k < now_.n; k++)
-        for (uint32_t i = 0; i < now_.at[k].n_verbs + 2; i++) {
-            const uint32_t row = i < now_.at[k].n_verbs    ? i
-                                 : i == now_.at[k].n_verbs ? AT_FETCH
-                                                           : AT_LOAD;
+        for (uint32_t i = 0; i < 2 * now_.at[k].n_verbs + 2; i++) {
+            const uint32_t verbs = now_.at[k].n_verbs;
+            const uint32_t row = i < verbs        ? i
+                                 : i == verbs     ? AT_FETCH
+                                 : i == verbs + 1 ? AT_LOAD
+                                                  : AT_ITEM + i - verbs - 2;
             for (uint64_t input = 0; input < now_.at[k].n; input++) {
                 bad_.branch = k;
                 bad_.row = row;
@@ -862,20 +1099,22 @@ static uint32_t each_row_fails(void) {
 }
 
 static void rows__fail__batch_fails_or_is_tried_again(uint64_t first, uint64_t n) {
+    const int few = n < 3;
     uint32_t failed = 0;
     for (uint64_t seed = first; n > 0 && test_failures == 0; seed++) {
-        draw(seed);
+        draw_next(seed, draw);
         if (now_.drops) continue;
         now_.streams = 1;
         now_.steps = 0;
         now_.kill_every = 0;
         now_.last = DLP_LAST_PARTIAL;
+        now_.window = now_.after.n_verbs = 0;
         failed += each_row_fails();
         if (test_failures > 0) print_table(seed);
         n--;
     }
     printf("  %u rows failed\n", failed);
-    CHECK(failed > 0);
+    CHECK(few || failed > 0);
 }
 
 /* ---- one table, changed ---- */
@@ -1220,8 +1459,9 @@ static void fields__end_in_a_branch__others_go_on(void) {
 }
 
 int main(int argc, char **argv) {
-    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
+    const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : getenv("SHORT") ? 20 : 80;
+    const uint64_t pushes = argc > 1 ? n : n / 2;
+    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     caller_ = getpid();
     forks_ = shm_missing() == NULL;
     shared_ =
@@ -1236,8 +1476,10 @@ int main(int argc, char **argv) {
     fields__end_in_a_branch__others_go_on();
     random_tables__beside_a_plain_program__same_rows(first, n);
     printf("  %u workers died, %u requests of a worker at once\n", deaths_, most_out_);
-    CHECK((deaths_ > 0 || !forks_) && most_out_ > 1);
-    every_batch__resumed__goes_on_alike(first + 1000, n / 8 + 1);
-    rows__fail__batch_fails_or_is_tried_again(first + 2000, n / 8 + 1);
+    CHECK(n < 20 || ((deaths_ > 0 || !forks_) && most_out_ > 1));
+    random_pushes__beside_a_plain_program__same_rows(first, pushes);
+    every_batch__resumed__goes_on_alike(first, n / 8 + 1);
+    rows__fail__batch_fails_or_is_tried_again(first, n / 8 + 1);
+    alarm(0);
     return test_end("branch_chains");
 }
