@@ -1,9 +1,10 @@
-/* Nanoseconds an item: a filter that keeps half of its inputs, an expander that makes four items of
-   each, two datasets zipped and mixed half and half, two fetches in a row (one reads into scratch
-   fields, the other makes the item of them), and push, beside a plain chain of the same rounds:
-   items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage; what filters
-   and expanders make the consumer copies). A filter's ns are those of an input, an expander's those
-   of an item; push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
+/* Nanoseconds an item: a map of each item, a filter that keeps half of its inputs, the same with a
+   window of 4,096 behind it, an expander that makes four items of each, two datasets zipped and
+   mixed half and half, two fetches in a row (one reads into scratch fields, the other makes the
+   item of them), and push, beside a plain chain of the same rounds: items of 8 bytes, batches of
+   64, 16 of them ahead, 1 to 16 workers (of each stage; what filters and expanders make the
+   consumer copies). A filter's ns are those of an input, an expander's those of an item; push is
+   beside a bare bundle of lanes, too. Ratios are medians of rounds.
 
    The clock starts when a pipe has delivered WARM batches: no start of a thread is in a sample.
    A sample is of as many items as take 0.3 s, by the sample before, and takes 0.2 s at least.
@@ -15,7 +16,15 @@
 #include "bench_rig.h"
 #include "../rig/push_loader.h"
 
-enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4, WARM = 4 * PREFETCH };
+enum {
+    BATCH = 64,
+    PREFETCH = 16,
+    MADE = 4,
+    WINDOW = 4096,
+    LANE = 256,
+    PRODUCERS = 4,
+    WARM = 4 * PREFETCH
+};
 
 static uint64_t items, checksum;
 static double sample_s = 0.3;
@@ -95,6 +104,47 @@ static double table(const dlp_node *nodes, uint32_t n) {
     dlp_error err;
     if (dlp_pipe_open(&p, nodes, n, &d, &err) != DLP_OK) return NAN;
     return closed(p, take_all(p, items));
+}
+
+static int next_one(void *user, dlp_item *it) {
+    (void)user;
+    ++*(uint64_t *)it->data[0];
+    return 0;
+}
+
+static double map(int workers) {
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = items}},
+                              {.name = "fetch",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = fetch, .fields = &word, .n_fields = 1},
+                               .workers = {.num_workers = workers}},
+                              {.name = "map",
+                               .verb = DLP_MAP,
+                               .map = {.item = next_one},
+                               .workers = {.num_workers = workers}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
+    return table(DLP_NODES(nodes));
+}
+
+static int even(void *user, const dlp_item *it) {
+    (void)user;
+    return (it->index & 1) == 0;
+}
+
+static double window(int workers) {
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = items}},
+                              {.name = "fetch",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = fetch, .fields = &word, .n_fields = 1}},
+                              {.name = "filter",
+                               .verb = DLP_FILTER,
+                               .filter = {.keep = even},
+                               .workers = {.num_workers = workers}},
+                              {.name = "window", .verb = DLP_WINDOW, .window = {WINDOW}},
+                              {.name = "batch",
+                               .verb = DLP_BATCH,
+                               .batch = {.batch_size = BATCH, .copy_workers = DLP_NONE}}};
+    return table(DLP_NODES(nodes));
 }
 
 static double expander(int workers) {
@@ -279,13 +329,15 @@ static void put_beside(const struct series *s, const char *bench, const char *ke
 
 static void by_workers(int workers, int rounds) {
     struct chain chains[] = {
-        {"plain", plain, workers, 200000},     {"filter", filter, workers, 200000},
+        {"plain", plain, workers, 200000},     {"map", map, workers, 200000},
+        {"filter", filter, workers, 200000},   {"window", window, workers, 200000},
         {"expand", expander, workers, 200000}, {"zip", zipped, workers, 200000},
         {"mix", mixed, workers, 200000},       {"scratch", in_a_row, workers, 200000}};
+    enum { CHAINS = sizeof chains / sizeof *chains };
     struct series s = {0};
-    for (int i = 0; i < 6; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
+    for (int i = 0; i < CHAINS; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
     run_rounds(&s, "compose", rounds);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < CHAINS; i++) {
         char bench[32];
         snprintf(bench, sizeof bench, "compose_%s", chains[i].name);
         put_beside(&s, bench, "workers", workers, i, i == 0 ? -1 : 0);
