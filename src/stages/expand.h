@@ -222,6 +222,8 @@ typedef struct dlpi_line {
     uint64_t made;         /* items so far */
     uint64_t left_out;     /* items behind a maker that failed */
     dlpi_input *of;
+    const dlpi_level *last; /* of its items */
+    dlp_item given;         /* the input, without its fields */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -233,9 +235,9 @@ typedef struct dlpi_making {
     uint32_t most;         /* max_out */
     uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
     uint64_t added;
-    int wrong;      /* what an item came to that failed: a code, or 0 */
-    bool above;     /* more than max_out were asked for */
-    dlp_item given; /* the input, without its fields */
+    int wrong;             /* what an item came to that failed: a code, or 0 */
+    bool above;            /* more than max_out were asked for */
+    const dlp_item *given; /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
@@ -254,7 +256,7 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
-static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+DLPI_INLINE int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++)
         if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
             return rc;
@@ -280,7 +282,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
     uint8_t *to = dlpi_line_place(b, l);
-    dlp_item given = m->given;
+    dlp_item given = *m->given;
     int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     given.position = dlpi_line_key(given.position, m->added - 1);
     if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
@@ -310,8 +312,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlp_item in = *given;
     dlpi_making m;
     int rc;
-    memset(fields.none, 0, sizeof fields.none);
-    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields);
+    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields, false);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -320,7 +321,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = 0;
     m.wrong = 0;
     m.above = false;
-    m.given = *given;
+    m.given = given;
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (rc != 0 || m.above) b->made = before;
@@ -332,12 +333,12 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
-/* Make items of what fetch writes. in: the item without its fields. */
-static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
+/* Make items of what fetch writes. in, given, plain: as of dlpi_expand_fetch. */
+DLPI_INLINE int dlpi_line_item(dlpi_line *b, dlp_item *in, const dlp_item *given, bool plain) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
-    dlp_item in = *given;
-    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, dlpi_line_place(b, l), &fields);
+    const int rc =
+        dlpi_expand_fetch(b->w, b->by, b->c, in, given, dlpi_line_place(b, l), &fields, plain);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
@@ -357,13 +358,15 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
     dlpi_line *b = m->line;
-    const dlp_part *before = m->given.part;
+    const dlp_item *before = m->given;
     dlp_part part = {.of = x->item};
+    dlp_item given = *before;
     int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
                              b->by->found.all->d.max_part_bytes, &part);
     DLPI_UNUSED(user);
     if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
-    m->given.part = &part; /* until the last item has passed */
+    given.part = &part;
+    m->given = &given; /* until the last item has passed */
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) break;
@@ -376,13 +379,13 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
             rc = 0;
     }
     if (rc == 0) dlpi_making_pass(m);
-    m->given.part = before;
-    m->item.part = before;
+    m->given = before;
+    m->item.part = before->part;
     return rc;
 }
 
 /* Load a part, and make items of each of its items. */
-static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
+static int dlpi_line_load(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
     const dlpi_found_plan *plan = &x->found.plan;
@@ -402,12 +405,13 @@ static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
                          part.items);
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_part shown = part;
-        dlp_item it = *given;
+        dlp_item in, it = b->given;
         shown.item =
             x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
         it.part = &shown;
         it.position = dlpi_line_key(it.position, shown.item);
-        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
+        in = it;
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &in, &it, false);
         if (rc == DLP_SKIP)
             rc = 0;
         else if (rc != 0)
@@ -419,17 +423,17 @@ static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
 
 /* Lengths that a callback has written after its item was complete. */
 static int dlpi_line_lengths(const dlpi_line *b) {
-    const dlpi_level *l = dlpi_expand_last(b->by);
+    const dlpi_level *l = b->last;
     int rc = 0;
-    for (uint64_t i = 0; l->fs.any_ragged && i < b->made && rc == 0; i++)
+    for (uint64_t i = 0; i < b->made && rc == 0; i++)
         rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
 }
 
 /* All items of the input are in its cell. */
-static int dlpi_line_end(const dlpi_line *b, dlpi_input *cell) {
-    cell->items = b->made;
-    cell->bytes = b->made * dlpi_expand_last(b->by)->bytes;
+static int dlpi_line_end(const dlpi_line *b) {
+    b->of->items = b->made;
+    b->of->bytes = b->made * b->last->bytes;
     return 0;
 }
 
@@ -440,36 +444,63 @@ static bool dlpi_line_random(const dlpi_worker *w) {
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-/* Make the items of the next input of cell c, as x says. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+/* Before inputs of cell c are made items of, as x says. */
+static dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, x, cell);
-    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    b.cell = dlpi_expand_cell_at(w->p, x, c);
-    dlpi_redzone_room(w, x);
-    b.items = b.cell + cell->made * x->one_bytes;
-    if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
-        return dlpi_line_end(&b, cell);
-    w->note.used_random = 0;
-    rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
-    if (rc == 0) rc = dlpi_line_lengths(&b);
-    if (rc == DLP_SKIP) rc = 0, b.made = 0;
-    if (rc == 0 && b.made > 0 && b.made < x->found.least_items &&
+    return (dlpi_line){.by = x,
+                       .w = w,
+                       .c = c,
+                       .of = cell,
+                       .last = dlpi_expand_last(x),
+                       .cell = dlpi_expand_cell_at(w->p, x, c),
+                       .given = dlpi_expand_in(w, x, cell)};
+}
+
+/* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
+    const dlpi_expand *x = b->by;
+    dlpi_worker *w = b->w;
+    dlpi_input *cell = b->of;
+    dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
+    int rc;
+    b->given.index = in.index = cell->index;
+    b->given.position = in.position = cell->first + cell->index;
+    b->items = b->cell + cell->made * x->one_bytes;
+    b->made = 0;
+    if (!plain) {
+        dlpi_redzone_room(w, x);
+        if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
+            return dlpi_line_end(b);
+        w->note.used_random = 0;
+    }
+    rc = !plain && x->part.load != NULL ? dlpi_line_load(b)
+                                        : dlpi_line_item(b, &in, &b->given, plain);
+    if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
+    if (rc == DLP_SKIP) rc = 0, b->made = 0;
+    if (rc == 0 && !plain && b->made > 0 && b->made < x->found.least_items &&
         x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
                       "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
                       "callbacks must leave out all, or none",
-                      b.made, x->found.least_items);
-    rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
-    rc = dlpi_redzone_made(w, x, c, rc);
+                      b->made, x->found.least_items);
+    if (rc != 0) rc = dlpi_item_returned(w, rc);
+    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
+    rc = dlpi_redzone_made(w, x, b->c, rc);
     if (rc != 0) return rc;
-    dlpi_line_end(&b, cell);
-    if (b.left_out > 0) cell->error.position = b.left_out;
-    if (x->cached && b.left_out == 0 && !dlpi_line_random(w))
-        w->p->keeper->keep(w, cell->index, b.items, b.made, cell->bytes);
+    dlpi_line_end(b);
+    if (plain) return 0;
+    if (b->left_out > 0) cell->error.position = b->left_out;
+    if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
+        w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);
     return 0;
+}
+
+/* One try of the next input of cell c, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_line b = dlpi_line_of(w, x, c);
+    const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    return rc != 0 ? rc : dlpi_line_make(&b, false);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -484,55 +515,22 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
            (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
-/* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
-   and of a cell change for each input as in dlpi_input_all; all else is asked for once. Returns
-   what the first input came to that failed, or 0. */
+static int dlpi_expand_one(dlpi_worker *w, uint32_t c, void *by) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(c);
+    return dlpi_line_make(by, true);
+}
+
+/* One try of each input; what is alike for all of them is asked for once. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
-    const dlpi_level *l = x->level;
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint32_t *items = dlpi_input_counts(w->p, cell);
-    const uint32_t from = cell->made, n = cell->run;
-    const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
-    const bool asks = l->n_steps > 0 || l->fs.any_ragged || dlpi_expand_last(x)->fs.any_ragged;
-    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
-    dlp_item given;
-    dlpi_expand_item fields;
-    uint64_t all = 0;
-    uint32_t i = from;
-    int rc = 0;
-    if (!x->plain || cell->rec != 0) return 0;
-    given = dlpi_expand_in(w, x, cell);
-    b.cell = dlpi_expand_cell_at(w->p, x, c);
-    if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
-    dlpi_words_forget(w);
-    for (; i < n; i++) {
-        uint8_t *to;
-        dlp_item in = given; /* whole, before words of it change: a load that waits for none */
-        given.index = in.index = dlpi_input_next_is(w, cell, i);
-        given.position = in.position = cell->first + in.index;
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
-        b.items = b.cell + i * x->one_bytes;
-        b.made = 0;
-        to = dlpi_line_place(&b, l);
-        dlpi_expand_new(&in, to, l, &fields, zeroes && expands);
-        in.n_fields = x->n_fetched;
-        rc = x->input.fetch(x->input.user, &in);
-        if (rc == 0 && asks) rc = dlpi_fetched_asks(w, l, &given, to);
-        if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
-        if (rc == 0 && asks) rc = dlpi_line_lengths(&b);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-        if (rc == 0) b.made += !expands;
-        if (rc != 0 && rc != DLP_SKIP) break;
-        rc = 0;
-        all += b.made;
-        dlpi_input_is_made(cell, items, i, b.made);
-        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
-        if (dlpi_stopped(w->p)) break;
-    }
-    dlpi_bump(&w->block->items, cell->made - from);
-    dlpi_bump(&w->block->bytes, all * dlpi_expand_last(x)->bytes);
-    return rc == 0 ? 0 : dlpi_item_returned(w, rc);
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_line b;
+    if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
+    b = dlpi_line_of(w, x, c);
+    if (!x->input.writes_all_bytes && x->n_levels == 1)
+        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {

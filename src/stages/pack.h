@@ -316,12 +316,13 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, &k->x, cell);
-    dlpi_expand_item fields = {0}; /* without lengths, whatever fetch does */
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
+    const dlp_item given = dlpi_expand_in(w, &k->x, cell);
+    dlp_item in = given;
+    dlpi_expand_item fields;
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields, false);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
