@@ -18302,20 +18302,17 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
-   ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
+   if that is an error: the stream then ends before the input. */
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
-    const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
     e.position = 0;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    q->use[c].failed = dlpi_input_raises(p, n, &e);
+    if (q->use[c].failed && e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
     cell->error = e;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
-        return false;
-    }
+    if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
     cell->error.code = 0;
@@ -18647,20 +18644,25 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
+/* Before the start: no stream has a cell, and all cells are free, in their order. */
+DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
+    const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->run = 1;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = q->first_cell;
+    q->free_last = end - 1;
+    for (uint32_t c = q->free; c < end; c++) q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
+DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
     q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
-    q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = 0; /* all, in their order */
-    q->free_last = q->n_cells - 1;
-    for (uint32_t c = 0; c < q->n_cells; c++)
-        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(q);
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
@@ -18670,34 +18672,14 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
                                                                            const char *format,
                                                                            ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, "parts", "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     if (code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, &e);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     dlpi_found_of(p)->rc = code;
     return code;
-}
-
-/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
-   items. False if that is an error. Then the stream ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, 1, &e);
-    e.epoch = cell->epoch;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        cell->error = e;
-        return false;
-    }
-    dlpi_input_left_out(p, &e);
-    return true;
 }
 
 /* Have inputs items in another order than load's? */
@@ -18822,14 +18804,15 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+    if (loaded && cell->error.code != 0 &&
+        !dlpi_found_leaves_out(p, q, c, (uint32_t)cell->error.position)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
     if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
-    if (!loaded && dlpi_found_leaves_out(p, q, c) &&
+    if (!loaded && dlpi_found_leaves_out(p, q, c, 1) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     if (q->joins != NULL) q->joins->learned(q, c);
@@ -20679,19 +20662,11 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
 /* Before the start: put all cells of branch f into its list of free cells. q: the source that has
    the arrays of cells. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    const uint32_t end = f->first_cell + f->n_cells;
     f->use = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-    f->run = 1;
-    f->waits = f->waits_last = DLPI_FOUND_NONE;
-    f->free = f->first_cell;
-    f->free_last = end - 1;
-    for (uint32_t c = f->first_cell; c < end; c++)
-        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(f);
 }
 
 /* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
@@ -29614,10 +29589,7 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
     char words[120];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
+    DLPI_PRINT(words, sizeof words, format);
     return dlpi_error_set(err, code, "paths", "%.110s: byte %" PRIu64 ": %s",
                           strlen(path) > 110 ? path + strlen(path) - 110 : path, at, words);
 }

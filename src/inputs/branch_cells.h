@@ -65,19 +65,11 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
 /* Before the start: put all cells of branch f into its list of free cells. q: the source that has
    the arrays of cells. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    const uint32_t end = f->first_cell + f->n_cells;
     f->use = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-    f->run = 1;
-    f->waits = f->waits_last = DLPI_FOUND_NONE;
-    f->free = f->first_cell;
-    f->free_last = end - 1;
-    for (uint32_t c = f->first_cell; c < end; c++)
-        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(f);
 }
 
 /* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:

@@ -267,20 +267,25 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
+/* Before the start: no stream has a cell, and all cells are free, in their order. */
+DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
+    const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->run = 1;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = q->first_cell;
+    q->free_last = end - 1;
+    for (uint32_t c = q->free; c < end; c++) q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
+DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
     q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
-    q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = 0; /* all, in their order */
-    q->free_last = q->n_cells - 1;
-    for (uint32_t c = 0; c < q->n_cells; c++)
-        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(q);
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
@@ -290,34 +295,14 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
                                                                            const char *format,
                                                                            ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, "parts", "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     if (code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, &e);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     dlpi_found_of(p)->rc = code;
     return code;
-}
-
-/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
-   items. False if that is an error. Then the stream ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, 1, &e);
-    e.epoch = cell->epoch;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        cell->error = e;
-        return false;
-    }
-    dlpi_input_left_out(p, &e);
-    return true;
 }
 
 /* Have inputs items in another order than load's? */
@@ -442,14 +427,15 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+    if (loaded && cell->error.code != 0 &&
+        !dlpi_found_leaves_out(p, q, c, (uint32_t)cell->error.position)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
     if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
-    if (!loaded && dlpi_found_leaves_out(p, q, c) &&
+    if (!loaded && dlpi_found_leaves_out(p, q, c, 1) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     if (q->joins != NULL) q->joins->learned(q, c);

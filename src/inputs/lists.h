@@ -311,20 +311,17 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
-   ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
+   if that is an error: the stream then ends before the input. */
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
-    const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
     e.position = 0;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    q->use[c].failed = dlpi_input_raises(p, n, &e);
+    if (q->use[c].failed && e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
     cell->error = e;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
-        return false;
-    }
+    if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
     cell->error.code = 0;
