@@ -17802,6 +17802,17 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
+/* Returns 0 if a load may set items to this: as its desc says. */
+static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+    if (items > d->max_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        items, d->max_items);
+    if (items > 0 && items < d->min_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        items, d->min_items);
+    return 0;
+}
+
 DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -20359,6 +20370,16 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
+}
+
+/* The arrays of a stage of cells that it loads so. */
+DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    return n + 1;
 }
 
 /* Let the workers of a stage of cells read inputs by requests, so many at once. */
@@ -24837,15 +24858,8 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
     int rc = dlpi_input_part(w, c, &q->d, dlpi_input_bytes(w->p, c), q->d.max_part_bytes, &part);
-    if (rc != 0) return rc;
-    if (part.items > q->most_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        part.items, q->most_items);
-    if (part.items > 0 && part.items < q->least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        part.items, q->least_items);
     dlpi_input_at(w->p, c)->items = part.items;
-    return 0;
+    return rc != 0 ? rc : dlpi_part_counted(w, &q->d, part.items);
 }
 
 static const dlpi_source_ops dlpi_found_source = {
@@ -25070,15 +25084,6 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
-DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_expand *x = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
-    out[n++] = dlpi_rooms_block(st);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
-    return n + 1;
-}
-
 /* ---- an input is made ---- */
 
 /* An input that is being made. */
@@ -25210,17 +25215,6 @@ DLPI_INLINE int dlpi_line_item(dlpi_line *b, dlp_item *in, const dlp_item *given
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* The counts of a part that was loaded are as its desc says. */
-static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
-    if (items > d->max_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        items, d->max_items);
-    if (items > 0 && items < d->min_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        items, d->min_items);
-    return 0;
-}
-
 /* The maker that is a load: load the part of an item, and let its items be fetched. */
 static int dlpi_making_load(void *user, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
@@ -25232,7 +25226,7 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
                              b->by->found.all->d.max_part_bytes, &part);
     DLPI_UNUSED(user);
-    if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
+    if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
     given.part = &part;
     m->given = &given; /* until the last item has passed */
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
@@ -25266,7 +25260,7 @@ static int dlpi_line_load(dlpi_line *b) {
     }
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
-    if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
+    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
         dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
@@ -26095,10 +26089,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
-    out[n++] = dlpi_rooms_block(st);
-    out[n++] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(&k->x)};
+    int n = dlpi_expand_blocks(p, st, out);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};

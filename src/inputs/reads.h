@@ -214,6 +214,16 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
+/* The arrays of a stage of cells that it loads so. */
+DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    return n + 1;
+}
+
 /* Let the workers of a stage of cells read inputs by requests, so many at once. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {

@@ -202,15 +202,6 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
-DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_expand *x = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
-    out[n++] = dlpi_rooms_block(st);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
-    return n + 1;
-}
-
 /* ---- an input is made ---- */
 
 /* An input that is being made. */
@@ -342,17 +333,6 @@ DLPI_INLINE int dlpi_line_item(dlpi_line *b, dlp_item *in, const dlp_item *given
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* The counts of a part that was loaded are as its desc says. */
-static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
-    if (items > d->max_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        items, d->max_items);
-    if (items > 0 && items < d->min_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        items, d->min_items);
-    return 0;
-}
-
 /* The maker that is a load: load the part of an item, and let its items be fetched. */
 static int dlpi_making_load(void *user, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
@@ -364,7 +344,7 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
                              b->by->found.all->d.max_part_bytes, &part);
     DLPI_UNUSED(user);
-    if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
+    if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
     given.part = &part;
     m->given = &given; /* until the last item has passed */
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
@@ -398,7 +378,7 @@ static int dlpi_line_load(dlpi_line *b) {
     }
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
-    if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
+    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
         dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
