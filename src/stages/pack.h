@@ -3,7 +3,7 @@
 /* tests: system/stages/pack */
 #include "inputs/pack_cut.h"
 #include "inputs/pack_fit.h"
-#include "inputs/reads.h"
+#include "inputs/making.h"
 /* ---- the desc ---- */
 
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
@@ -152,7 +152,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_found *q = &x->found;
     int rc;
     q->most_run = 1;
-    if (k->by == NULL) {
+    if (!k->makes) {
         rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
         if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
         q->d.max_part_bytes = x->level->bytes;
@@ -160,7 +160,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
         return rc;
     }
     q->most_items = k->most_documents;
-    rc = k->by->bytes(p, st, x, st->fields);
+    rc = dlpi_expand_bytes(p, st, x, st->fields);
     q->most_items = q->plan.most;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
@@ -292,7 +292,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = k->by->load(w, &k->x, c);
+    const int rc = dlpi_expand_load_by(w, &k->x, c);
     uint64_t tokens = 0;
     if (rc != 0) return rc;
     to->n = (uint32_t)cell->items;
@@ -386,8 +386,8 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* An input has several documents, which `by` makes as the levels of the stage say. */
-static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_ops *by) {
+/* An input has several documents, which are made as the levels of the stage say. */
+static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     dlpi_step *step = &l->steps[l->n_steps];
@@ -399,7 +399,7 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_
     *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
     dlpi_copy_text(step->name, sizeof step->name, st->name);
     st->ops = &dlpi_pack_made_ops;
-    k->by = by;
+    k->makes = true;
     k->most_documents = k->x.found.most_items;
     return DLP_OK;
 }
