@@ -100,14 +100,19 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
-/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
-DLPI_INLINE int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    for (int rc; l->ends != 0; l++)
-        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
-            return rc;
+/* An item is kept, and goes on to no level by itself: it is made items of, or is one of a row. */
+DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
+}
+
+/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
+    return dlpi_line_kept(b, l, it);
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
@@ -178,13 +183,26 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
-/* Make items of what fetch writes. in, given, plain: as of dlpi_expand_fetch. */
-DLPI_INLINE int dlpi_line_item(dlpi_line *b, dlp_item *in, const dlp_item *given, bool plain) {
+/* Make items of what fetch writes. given: the item without its fields. */
+static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
+    dlp_item in = *given;
     const int rc =
-        dlpi_expand_fetch(b->w, b->by, b->c, in, given, dlpi_line_place(b, l), &fields, plain);
+        dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields, false);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
+}
+
+/* The same for the cell's next input, if it is plain. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
+    int rc;
+    b->given.index = in.index = b->of->index;
+    b->given.position = in.position = b->of->first + in.index;
+    rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, &b->given, dlpi_line_place(b, l), &fields, true);
+    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
 /* The maker that is a load: load the part of an item, and let its items be fetched. */
@@ -239,13 +257,12 @@ static int dlpi_line_load(dlpi_line *b) {
                          part.items);
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_part shown = part;
-        dlp_item in, it = b->given;
+        dlp_item it = b->given;
         shown.item =
             x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
         it.part = &shown;
         it.position = dlpi_line_key(it.position, shown.item);
-        in = it;
-        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &in, &it, false);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
         if (rc == DLP_SKIP)
             rc = 0;
         else if (rc != 0)
@@ -279,7 +296,7 @@ static bool dlpi_line_random(const dlpi_worker *w) {
 }
 
 /* Before inputs of cell c are made items of, as x says. */
-static dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+DLPI_INLINE dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     return (dlpi_line){.by = x,
                        .w = w,
@@ -295,10 +312,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
-    dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
     int rc;
-    b->given.index = in.index = cell->index;
-    b->given.position = in.position = cell->first + cell->index;
     b->items = b->cell + cell->made * x->one_bytes;
     b->made = 0;
     if (!plain) {
@@ -307,8 +321,9 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
             return dlpi_line_end(b);
         w->note.used_random = 0;
     }
-    rc = !plain && x->part.load != NULL ? dlpi_line_load(b)
-                                        : dlpi_line_item(b, &in, &b->given, plain);
+    rc = plain                  ? dlpi_line_plain(b)
+         : x->part.load != NULL ? dlpi_line_load(b)
+                                : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
     if (rc == DLP_SKIP) rc = 0, b->made = 0;
     if (rc == 0 && !plain && b->made > 0 && b->made < x->found.least_items &&
