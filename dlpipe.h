@@ -17626,6 +17626,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
+    dlpi_error_first(p->ctl, e);
     return true;
 }
 
@@ -18200,6 +18201,22 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
+/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the stream's last
+   cell. It is not open yet. */
+DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                   uint64_t epoch, uint64_t ordinal, uint32_t run) {
+    q->use[c] = (dlpi_found_cell){.epoch = epoch,
+                                  .ordinal = ordinal,
+                                  .ticket = ++q->all->ahead.tickets,
+                                  .run = run,
+                                  .next = DLPI_FOUND_NONE,
+                                  .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
+}
+
 /* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
    free; others will be. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
@@ -18321,7 +18338,6 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
     e.position = 0;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, n, &e);
-    if (q->use[c].failed && e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
     cell->error = e;
     if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
@@ -19021,25 +19037,16 @@ static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal
 /* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
     const uint32_t run = dlpi_found_run(q, s, x->next);
-    *u = (dlpi_found_cell){.epoch = x->epoch,
-                           .ordinal = x->next,
-                           .ticket = ++q->all->ahead.tickets,
-                           .run = run,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
+    dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
         x->epoch++;
         x->next = 0;
     }
-    dlpi_input_reset(cell, u->epoch, run);
     if (q->arrivals != NULL) {
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;
@@ -21297,7 +21304,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
@@ -21305,16 +21312,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
         if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
         if (j->j.found.streams[i].rows == 0) return false;
     }
-    *u = (dlpi_found_cell){.epoch = q->epoch,
-                           .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
-                           .ticket = ++q->ahead.tickets,
-                           .run = 1,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
-    dlpi_input_reset(cell, u->epoch, 1);
+    dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
     memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
            dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
     dlpi_input_indices(cell)[0] = cell->index = index;
@@ -25030,7 +25028,6 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
         e.position = slot->position + row;
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }

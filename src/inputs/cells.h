@@ -242,6 +242,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
+    dlpi_error_first(p->ctl, e);
     return true;
 }
 

@@ -633,25 +633,16 @@ static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal
 /* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
     const uint32_t run = dlpi_found_run(q, s, x->next);
-    *u = (dlpi_found_cell){.epoch = x->epoch,
-                           .ordinal = x->next,
-                           .ticket = ++q->all->ahead.tickets,
-                           .run = run,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
+    dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
         x->epoch++;
         x->next = 0;
     }
-    dlpi_input_reset(cell, u->epoch, run);
     if (q->arrivals != NULL) {
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;

@@ -198,6 +198,22 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
+/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the stream's last
+   cell. It is not open yet. */
+DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                   uint64_t epoch, uint64_t ordinal, uint32_t run) {
+    q->use[c] = (dlpi_found_cell){.epoch = epoch,
+                                  .ordinal = ordinal,
+                                  .ticket = ++q->all->ahead.tickets,
+                                  .run = run,
+                                  .next = DLPI_FOUND_NONE,
+                                  .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
+}
+
 /* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
    free; others will be. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
@@ -319,7 +335,6 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
     e.position = 0;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, n, &e);
-    if (q->use[c].failed && e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
     cell->error = e;
     if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
