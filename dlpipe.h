@@ -16543,13 +16543,14 @@ static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, u
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
-/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
-   False: there is none. */
+/* Copy bytes of element i of a record, from byte `from` on: as many as an older version has. False:
+   there is none. */
 DLPI_COLD
-static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
+static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t from, void *to,
+                            uint64_t bytes) {
     const uint64_t stride = w->areas[id].stride;
-    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, id, i, at, 8, &word)) return false;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || from + at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, id, i, from + at, 8, &word)) return false;
         memcpy((uint8_t *)to + at, &word, sizeof word);
     }
     return true;
@@ -16585,7 +16586,7 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, 0, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -17337,7 +17338,7 @@ DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, in
     dlp_stage_stats *to = &s->figures.stages[stage];
     dlpi_reader_words said = {0, 0, 0, 0, 0};
     if (words->areas[id].count == 0) return true;
-    if (!dlpi_words_copy(words, id, 0, &said, sizeof said)) return false;
+    if (!dlpi_words_copy(words, id, 0, 0, &said, sizeof said)) return false;
     memcpy(to->own, &said, sizeof to->own);
     to->producers = (uint32_t)said.attached;
     return true;
@@ -19592,11 +19593,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
     uint64_t n = 0;
     memset(&h, 0, sizeof h);
-    for (uint64_t at = 0; at < sizeof h; at += 8) {
-        uint64_t word;
-        if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
-        memcpy((uint8_t *)&h + at, &word, sizeof word);
-    }
+    if (!dlpi_words_copy(words, id, 0, DLPI_FOUND_SPREAD, &h, sizeof h)) return;
     if (h.streams > words->areas[id].stride / 8 || h.streams > DLPI_WORDS_MAX) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
@@ -26255,9 +26252,8 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
-        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
-    return true;
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
 #define DLPI_PACK_SOURCE \
@@ -26940,11 +26936,8 @@ static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_loads_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_loads_find(w, &t)) return moved;
-    dlpi_rows_run(w, &t);
-    return true;
+    dlpi_loads_bound(w);
+    return dlpi_rows_step(w);
 }
 
 static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
@@ -27076,7 +27069,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t st
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, 0, &x->r, sizeof x->r))
         return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
@@ -40538,8 +40531,8 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (rc != DLP_OK) return rc;
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_makers_shuffled(t, m->maker);
-    if (m->maker != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
-    if (m->load != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
+        return dlpi_makers_shuffled(t, node);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;

@@ -304,8 +304,8 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (rc != DLP_OK) return rc;
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_makers_shuffled(t, m->maker);
-    if (m->maker != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
-    if (m->load != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
+        return dlpi_makers_shuffled(t, node);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;

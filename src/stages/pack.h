@@ -350,9 +350,8 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
-        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
-    return true;
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
 #define DLPI_PACK_SOURCE \
