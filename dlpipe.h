@@ -19981,12 +19981,6 @@ DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
     dlpi_expand_point(it, to, l, by, true);
 }
 
-/* The same, compiled once, for callers that do it once an input. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
-                              bool zero) {
-    dlpi_expand_new(it, to, l, by, zero);
-}
-
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -20196,8 +20190,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
-                      !x->input.writes_all_bytes);
+    dlpi_expand_new(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
+                    !x->input.writes_all_bytes);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -23328,7 +23322,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
+    dlpi_expand_new(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -29028,16 +29022,13 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     q = dlpi_files_get(w, false);
     if (q == NULL) return DLP_FULL;
     rc = dlpi_file_begin(f, q, item);
-    if (rc != 0) {
+    if (rc != 0)
         dlpi_files_give(w, q);
-        return rc;
-    }
-    if (w->uring.fd >= 0) {
+    else if (w->uring.fd >= 0)
         dlpi_files_ring_begin(w, q);
-        return 0;
-    }
-    dlpi_files_fetch_threads_begin(w, q);
-    return 0;
+    else
+        dlpi_files_fetch_threads_begin(w, q);
+    return rc;
 }
 
 /* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */

@@ -359,12 +359,6 @@ DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
     dlpi_expand_point(it, to, l, by, true);
 }
 
-/* The same, compiled once, for callers that do it once an input. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
-                              bool zero) {
-    dlpi_expand_new(it, to, l, by, zero);
-}
-
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
