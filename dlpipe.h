@@ -16612,10 +16612,8 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     const uint8_t *word = (const uint8_t *)region + at;
     DLPI_UNUSED(end);
     /* statistics, here and below */
-    if (bytes == 4)
-        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
-    else
-        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    *to = bytes == 4 ? DLPI_LOAD_RLX((const uint32_t *)(const void *)word)
+                     : DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
     return true;
 }
 
@@ -20572,7 +20570,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* The same for the cell's next input, if it is plain. */
+/* Make items of what fetch writes of the cell's next input, if it is plain. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;

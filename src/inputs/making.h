@@ -193,7 +193,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* The same for the cell's next input, if it is plain. */
+/* Make items of what fetch writes of the cell's next input, if it is plain. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;

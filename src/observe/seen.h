@@ -151,10 +151,8 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     const uint8_t *word = (const uint8_t *)region + at;
     DLPI_UNUSED(end);
     /* statistics, here and below */
-    if (bytes == 4)
-        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
-    else
-        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    *to = bytes == 4 ? DLPI_LOAD_RLX((const uint32_t *)(const void *)word)
+                     : DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
     return true;
 }
 
