@@ -9912,35 +9912,11 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, 
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 
-/* ---- keeper ---- */
+/* ---- keeper, holder: called for stages that are something to it, of which there are none ---- */
 
-static void dlpi_keeper_ahead(const dlp_pipe *p, const struct dlpi_unit *t) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(t);
-}
-static bool dlpi_keeper_get(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(t);
-    DLPI_UNUSED(row);
-    return false;
-}
-static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(row);
-    DLPI_UNUSED(used_random);
-}
 DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
 
-static const dlpi_keeper_ops dlpi_no_keeper = {
-    .ahead = dlpi_keeper_ahead,
-    .get = dlpi_keeper_get,
-    .put = dlpi_keeper_put,
-    .recover = dlpi_no_recover,
-};
-
-/* ---- holder: called for stages that are something to it, of which there are none ---- */
-
+static const dlpi_keeper_ops dlpi_no_keeper = {.recover = dlpi_no_recover};
 static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
 
 /* ---- sink: results stay in their slots ---- */
@@ -16544,13 +16520,14 @@ static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, u
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
-/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
-   False: there is none. */
+/* Copy bytes of element i of a record, from byte `from` on: as many as an older version has. False:
+   there is none. */
 DLPI_COLD
-static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
+static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t from, void *to,
+                            uint64_t bytes) {
     const uint64_t stride = w->areas[id].stride;
-    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, id, i, at, 8, &word)) return false;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || from + at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, id, i, from + at, 8, &word)) return false;
         memcpy((uint8_t *)to + at, &word, sizeof word);
     }
     return true;
@@ -16586,7 +16563,7 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, 0, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -16636,10 +16613,8 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     const uint8_t *word = (const uint8_t *)region + at;
     DLPI_UNUSED(end);
     /* statistics, here and below */
-    if (bytes == 4)
-        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
-    else
-        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    *to = bytes == 4 ? DLPI_LOAD_RLX((const uint32_t *)(const void *)word)
+                     : DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
     return true;
 }
 
@@ -17338,7 +17313,7 @@ DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, in
     dlp_stage_stats *to = &s->figures.stages[stage];
     dlpi_reader_words said = {0, 0, 0, 0, 0};
     if (words->areas[id].count == 0) return true;
-    if (!dlpi_words_copy(words, id, 0, &said, sizeof said)) return false;
+    if (!dlpi_words_copy(words, id, 0, 0, &said, sizeof said)) return false;
     memcpy(to->own, &said, sizeof to->own);
     to->producers = (uint32_t)said.attached;
     return true;
@@ -17627,6 +17602,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
+    dlpi_error_first(p->ctl, e);
     return true;
 }
 
@@ -17803,6 +17779,17 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
+/* Returns 0 if a load may set items to this: as its desc says. */
+static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+    if (items > d->max_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        items, d->max_items);
+    if (items > 0 && items < d->min_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        items, d->min_items);
+    return 0;
+}
+
 DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -17813,23 +17800,53 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
-/* Try once. Returns 0, or what is wrong. */
-static int dlpi_input_try(dlpi_worker *w, uint32_t c) {
-    int rc;
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+/* Load the inputs of a cell from the first that is not made on, until one fails or the pipe is
+   stopped. one: one try of input cell->index; a constant, so that it is inlined. by: its own.
+   Returns what the input that failed came to, or 0. */
+DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
+                                 int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const uint32_t first = cell->made, n = cell->run;
+    uint64_t bytes = 0;
+    int rc = 0;
     dlpi_words_forget(w);
-    rc = w->p->source->load(w, c);
-    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    for (uint32_t i = first; i < n && (i == first || !dlpi_stopped(w->p)); i++) {
+        cell->index = dlpi_input_indices(cell)[i];
+        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        rc = one(w, c, by);
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        if (rc != 0) break;
+        bytes += cell->bytes;
+        items[i] = (uint32_t)cell->items;
+        cell->rec = 0;                      /* the next one's */
+        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
+        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+    }
+    dlpi_bump(&w->block->items, cell->made - first);
+    dlpi_bump(&w->block->bytes, bytes);
     return rc;
 }
 
-/* Try until it is loaded, has failed, or is to be tried later. rc: what a first try came to; 0: it
-   was not tried. Returns what the cell then is. */
-static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, int rc) {
-    for (;; rc = 0) {
+static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by) {
+    DLPI_UNUSED(by);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    return w->p->source->load(w, c);
+}
+
+/* One try of each input, whatever the source. */
+static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
+    return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
+}
+
+/* Load the inputs of a cell until all are made, one has failed, or one is to be tried later.
+   Returns what the cell then is. */
+static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    const dlpi_source_ops *source = w->p->source;
+    int rc;
+    while ((rc = source->many != NULL ? source->many(w, c) : dlpi_input_each(w, c)) != 0) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
-        if (rc == 0 && (rc = dlpi_input_try(w, c)) == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -17838,45 +17855,13 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, i
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
-        if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
+        if (dlpi_stopped(w->p)) break;
         if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
         DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_INPUT_OPEN;
+        break;
     }
-}
-
-/* Input i of the cell is about to be tried. Returns its index. */
-static inline uint64_t dlpi_input_next_is(dlpi_worker *w, dlpi_input *cell, uint32_t i) {
-    cell->index = dlpi_input_indices(cell)[i];
-    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-    return cell->index;
-}
-
-/* Input i of the cell is loaded, and has so many items. counts: of the cell. */
-static inline void dlpi_input_is_made(dlpi_input *cell, uint32_t *counts, uint32_t i, uint64_t n) {
-    counts[i] = (uint32_t)n;
-    cell->rec = 0;                      /* the next one's */
-    DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
-}
-
-/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
-   Returns what the cell then is. */
-static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    uint32_t *items = dlpi_input_counts(w->p, cell);
-    const uint32_t first = cell->made;
-    int rc = w->p->source->many != NULL ? w->p->source->many(w, c) : 0;
-    for (uint32_t i = cell->made, n = cell->run; i < n; i++, rc = 0) {
-        uint32_t what;
-        if (rc == 0 && i > first && dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
-        dlpi_input_next_is(w, cell, i);
-        what = dlpi_input_tries(w, c, cell, rc);
-        if (what != DLPI_INPUT_LOADED) return what;
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, cell->bytes);
-        dlpi_input_is_made(cell, items, i, cell->items);
-    }
-    return DLPI_INPUT_LOADED;
+    return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
 /* Load the inputs of a cell that is ours, and tell the scheduler. */
@@ -18141,7 +18126,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    bool any; /* an input of the epoch has had items */
+    bool any;       /* an input of the epoch has had items */
     uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
@@ -18196,6 +18181,22 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     else
         q->use[*last].next = c;
     *last = c;
+}
+
+/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the stream's last
+   cell. It is not open yet. */
+DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                   uint64_t epoch, uint64_t ordinal, uint32_t run) {
+    q->use[c] = (dlpi_found_cell){.epoch = epoch,
+                                  .ordinal = ordinal,
+                                  .ticket = ++q->all->ahead.tickets,
+                                  .run = run,
+                                  .next = DLPI_FOUND_NONE,
+                                  .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
 /* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
@@ -18347,20 +18348,16 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
-   ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
+   if that is an error: the stream then ends before the input. */
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
-    const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
     e.position = 0;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    q->use[c].failed = dlpi_input_raises(p, n, &e);
     cell->error = e;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
-        return false;
-    }
+    if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
     cell->error.code = 0;
@@ -18662,20 +18659,25 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
+/* Before the start: no stream has a cell, and all cells are free, in their order. */
+DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
+    const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->run = 1;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = q->first_cell;
+    q->free_last = end - 1;
+    for (uint32_t c = q->free; c < end; c++) q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+}
+
+DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
     q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
-    q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = 0; /* all, in their order */
-    q->free_last = q->n_cells - 1;
-    for (uint32_t c = 0; c < q->n_cells; c++)
-        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(q);
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
@@ -18737,34 +18739,14 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
                                                                            const char *format,
                                                                            ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, "parts", "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     if (code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, &e);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     dlpi_found_of(p)->rc = code;
     return code;
-}
-
-/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
-   items. False if that is an error. Then the stream ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, 1, &e);
-    e.epoch = cell->epoch;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        cell->error = e;
-        return false;
-    }
-    dlpi_input_left_out(p, &e);
-    return true;
 }
 
 /* Have inputs items in another order than load's? */
@@ -18896,14 +18878,15 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+    if (loaded && cell->error.code != 0 &&
+        !dlpi_found_leaves_out(p, q, c, (uint32_t)cell->error.position)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
     if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
-    if (!loaded && dlpi_found_leaves_out(p, q, c) &&
+    if (!loaded && dlpi_found_leaves_out(p, q, c, 1) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     if (q->joins != NULL) q->joins->learned(q, c);
@@ -19116,25 +19099,16 @@ static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal
 /* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
     const uint32_t run = dlpi_found_run(q, s, x->next);
-    *u = (dlpi_found_cell){.epoch = x->epoch,
-                           .ordinal = x->next,
-                           .ticket = ++q->all->ahead.tickets,
-                           .run = run,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
+    dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
         x->epoch++;
         x->next = 0;
     }
-    dlpi_input_reset(cell, u->epoch, run);
     if (q->arrivals != NULL) {
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;
@@ -19688,11 +19662,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
     uint64_t n = 0;
     memset(&h, 0, sizeof h);
-    for (uint64_t at = 0; at < sizeof h; at += 8) {
-        uint64_t word;
-        if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
-        memcpy((uint8_t *)&h + at, &word, sizeof word);
-    }
+    if (!dlpi_words_copy(words, id, 0, DLPI_FOUND_SPREAD, &h, sizeof h)) return;
     if (h.streams > words->areas[id].stride / 8 || h.streams > DLPI_WORDS_MAX) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
@@ -20081,16 +20051,16 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Where the lengths of an item lie whose fields lie at `to`. */
-static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi_expand_item *by) {
-    return fs->any_ragged ? (uint64_t *)(void *)to : by->none;
-}
-
-/* Show the fields that lie at `to` as those of an item. */
+/* Show the fields that lie at `to` as those of an item. fresh: it has no lengths yet; else those at
+   `to`. */
 DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by) {
+                                   dlpi_expand_item *by, bool fresh) {
     const uint32_t n = l->fs.n;
-    it->length = dlpi_expand_lengths_at(&l->fs, to, by);
+    it->length = l->fs.any_ragged ? (uint64_t *)(void *)to : by->none;
+    if (fresh || !l->fs.any_ragged) {
+        it->length[0] = 0;
+        for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
+    }
     for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
     it->n_fields = n;
     it->data = by->data;
@@ -20099,18 +20069,9 @@ DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *
 /* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
 DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool zero) {
-    const uint32_t n = l->fs.n;
-    dlpi_expand_point(it, to, l, by);
     if (zero && l->bytes == 8) memset(to, 0, 8);
     if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
-    it->length[0] = 0;
-    for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
-}
-
-/* The same, compiled once, for callers that do it once an input. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
-                              bool zero) {
-    dlpi_expand_new(it, to, l, by, zero);
+    dlpi_expand_point(it, to, l, by, true);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -20153,11 +20114,10 @@ static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *to) {
     dlpi_expand_item by;
     int rc = 0;
-    memset(by.none, 0, sizeof by.none);
     for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
         const dlpi_step *k = &l->steps[i];
         dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, l, &by);
+        dlpi_expand_point(&seen, to, l, &by, false);
         seen.data += k->first;
         seen.length += k->first;
         seen.n_fields = k->n;
@@ -20165,7 +20125,7 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
         if (rc != 0 && rc != DLP_SKIP) return dlpi_say_where(w, rc, "node \"%s\"", k->name);
     }
     /* they may have written over the lengths */
-    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
+    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
 /* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
@@ -20226,40 +20186,34 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
-/* What is asked for an item that fetch has written to `to`: lengths, steps. given: the item without
-   its fields. */
-static int dlpi_fetched_asks(dlpi_worker *w, const dlpi_level *l, const dlp_item *given,
-                             uint8_t *to) {
-    const int rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
-}
-
-/* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
-   over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
-   so that one that is made again is what it was. Returns 0, or the code. */
+/* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
+   write over it; given: the item without its fields. A record of cell c that arrived is copied, so
+   that one that is made again is what it was. plain: it is one of a run (dlpi_expand_many), which
+   began as zeros if its items are those of rows. Returns 0, or the code. */
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                                  uint8_t *to, dlpi_expand_item *by) {
+                                  const dlp_item *given, uint8_t *to, dlpi_expand_item *by,
+                                  bool plain) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
-    const dlp_item given = *in;
     int rc = 0;
-    if (reads != NULL) {
+    if (!plain && reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
+        dlpi_expand_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, l, by);
-    } else if (x->found.arrivals != NULL) {
-        memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, l, by);
+    } else if (!plain && x->found.arrivals != NULL) {
+        dlpi_expand_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, l, by, !x->input.writes_all_bytes);
+        dlpi_expand_new(in, to, l, by, !x->input.writes_all_bytes && (!plain || x->n_levels > 1));
         in->n_fields = x->n_fetched;
-        if (x->found.joins != NULL)
+        if (!plain && x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
-        else if (x->input.fetch != NULL)
+        else if (plain || x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    return rc != 0 ? rc : dlpi_fetched_asks(w, l, &given, to);
+    if (rc == 0 && l->fs.any_ragged)
+        rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */
@@ -20329,8 +20283,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
-                      !x->input.writes_all_bytes);
+    dlpi_expand_new(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
+                    !x->input.writes_all_bytes);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -20485,6 +20439,16 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
+/* The arrays of a stage of cells that it loads so. */
+DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    return n + 1;
+}
+
 /* Let the workers of a stage of cells read inputs by requests, so many at once. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
@@ -20510,6 +20474,370 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 #define DLPI_OPS_OF_READS \
     DLPI_OPS_OF_CELLS, .step = dlpi_reads_step, .run = dlpi_reads_run, .leave = dlpi_reads_leave, \
                        .owes = dlpi_reads_owes, .full = dlpi_reads_full
+
+/* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
+
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
+/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
+   of an input each; items in another order have one for each cell. */
+static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_found *q = &x->found;
+    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    all = dlpi_times(needed, one);
+    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
+        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        return 1; /* its items may be left out, of which a cell has one number */
+    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
+        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
+        return 1;
+    most = DLPI_EXPAND_RUN_BYTES / one;
+    fit = DLPI_EXPAND_CELLS_BYTES / all;
+    if (most > fit) most = fit;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
+/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
+    for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
+        if (l->part.load == NULL) continue;
+        l->part_at = dlpi_round_up(at, 4096);
+        at = dlpi_sum(l->part_at, l->part.max_part_bytes);
+    }
+    if (x->part.load == NULL) return at;
+    x->part_at = dlpi_round_up(at, 4096);
+    return dlpi_sum(x->part_at, x->part.max_part_bytes);
+}
+
+/* What a cell has. made: the fields of the levels above the first. */
+static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                             const dlp_field *made) {
+    const int rc = dlpi_levels_places(p, st, x, made);
+    if (rc != DLP_OK) return rc;
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
+    x->found.most_run = dlpi_expand_run(p, x);
+    x->found.d.max_part_bytes = dlpi_expand_cell(x);
+    dlpi_arrived_place(x);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
+                        x->d.max_out);
+    return DLP_OK;
+}
+
+/* ---- an input is made ---- */
+
+/* An input that is being made. */
+typedef struct dlpi_line {
+    const dlpi_expand *by;
+    dlpi_worker *w;
+    uint32_t c;            /* its cell */
+    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
+    uint64_t made;         /* items so far */
+    uint64_t left_out;     /* items behind a maker that failed */
+    dlpi_input *of;
+    const dlpi_level *last; /* of its items */
+    dlp_item given;         /* the input, without its fields */
+} dlpi_line;
+
+/* One call of an expander. The callback may write over x and item, so the library goes by what lies
+   between these. */
+typedef struct dlpi_making {
+    dlp_expand x; /* first: what the callback sees */
+    dlpi_line *line;
+    const dlpi_level *to;  /* whose items it makes */
+    uint32_t most;         /* max_out */
+    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
+    uint64_t added;
+    int wrong;             /* what an item came to that failed: a code, or 0 */
+    bool above;            /* more than max_out were asked for */
+    const dlp_item *given; /* the input, without its fields */
+    dlp_item item;
+    dlpi_expand_item fields;
+} dlpi_making;
+
+/* Where the next item of a level is to be written. */
+static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
+    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
+}
+
+/* The key of the random numbers of an item. position: the key of its input; number: of the item in
+   the input. */
+static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
+    return dlpi_absorb(position, number + 1);
+}
+
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
+
+/* An item is kept, and goes on to no level by itself: it is made items of, or is one of a row. */
+DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    b->made++;
+    return 0;
+}
+
+/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
+    return dlpi_line_kept(b, l, it);
+}
+
+/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
+   Before that the input is tried again as often as it may be. */
+DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
+    dlpi_worker *w = b->w;
+    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+        dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
+        return false;
+    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
+    dlpi_failure_forget(w);
+    return true;
+}
+
+/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+__attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
+    dlpi_line *b = m->line;
+    const dlpi_level *l = m->to;
+    uint8_t *to = dlpi_line_place(b, l);
+    dlp_item given = *m->given;
+    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    given.position = dlpi_line_key(given.position, m->added - 1);
+    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
+    if (rc == 0) rc = dlpi_line_next(b, l, &given);
+    if (rc != 0 && rc != DLP_SKIP) {
+        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
+        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
+    }
+    if (rc != 0 && m->wrong == 0) m->passed = --m->made;
+}
+
+/* The item that an expander has added last is complete, if there is one. */
+static inline void dlpi_making_pass(dlpi_making *m) {
+    /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
+    if (m->made == m->passed || m->wrong != 0) return;
+    m->passed = m->made;
+    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
+        dlpi_making_steps(m);
+    else
+        m->line->made++;
+}
+
+/* Let a level's expander make items of the level's item. */
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    const uint64_t before = b->made;
+    dlpi_expand_item fields;
+    dlp_item in = *given;
+    dlpi_making m;
+    int rc;
+    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
+    m.line = b;
+    m.to = l + 1;
+    m.most = l->maker.max_out;
+    m.made = m.passed = 0;
+    m.added = 0;
+    m.wrong = 0;
+    m.above = false;
+    m.given = given;
+    rc = l->maker.expand(l->maker.user, &m.x);
+    if (rc == 0) dlpi_making_pass(&m);
+    if (rc != 0 || m.above) b->made = before;
+    if (m.wrong != 0) return m.wrong;
+    if (rc == 0 && m.above)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      m.most);
+    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+}
+
+/* Make items of what fetch writes. given: the item without its fields. */
+static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = *given;
+    const int rc =
+        dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields, false);
+    return rc != 0 ? rc : dlpi_line_next(b, l, given);
+}
+
+/* Make items of what fetch writes of the cell's next input, if it is plain. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
+    int rc;
+    b->given.index = in.index = b->of->index;
+    b->given.position = in.position = b->of->first + in.index;
+    rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, &b->given, dlpi_line_place(b, l), &fields, true);
+    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
+}
+
+/* The maker that is a load: load the part of an item, and let its items be fetched. */
+static int dlpi_making_load(void *user, dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *l = m->to - 1;
+    dlpi_line *b = m->line;
+    const dlp_item *before = m->given;
+    dlp_part part = {.of = x->item};
+    dlp_item given = *before;
+    int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
+                             b->by->found.all->d.max_part_bytes, &part);
+    DLPI_UNUSED(user);
+    if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
+    given.part = &part;
+    m->given = &given; /* until the last item has passed */
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_item *to = dlp_expand_add(x);
+        if (to == NULL) break;
+        part.item = k;
+        to->position = dlpi_line_key(to->position, k);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        if (rc != 0) m->made = m->passed; /* it is no item */
+        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
+        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
+            rc = 0;
+    }
+    if (rc == 0) dlpi_making_pass(m);
+    m->given = before;
+    m->item.part = before->part;
+    return rc;
+}
+
+/* Load a part, and make items of each of its items. */
+static int dlpi_line_load(dlpi_line *b) {
+    const dlpi_expand *x = b->by;
+    const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
+    const dlpi_found_plan *plan = &x->found.plan;
+    dlp_part part = {.items = 0};
+    dlp_permutation order;
+    int rc;
+    if (x->firsts != NULL) {
+        part.first = x->firsts[cell->index];
+        part.items = x->firsts[cell->index + 1] - part.first;
+    }
+    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
+                         &part);
+    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
+    if (rc != 0) return rc;
+    if (x->part.shuffle_items != 0 && part.items > 1)
+        dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
+                         part.items);
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_part shown = part;
+        dlp_item it = b->given;
+        shown.item =
+            x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
+        it.part = &shown;
+        it.position = dlpi_line_key(it.position, shown.item);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
+        if (rc == DLP_SKIP)
+            rc = 0;
+        else if (rc != 0)
+            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
+        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+    }
+    return rc;
+}
+
+/* Lengths that a callback has written after its item was complete. */
+static int dlpi_line_lengths(const dlpi_line *b) {
+    const dlpi_level *l = b->last;
+    int rc = 0;
+    for (uint64_t i = 0; i < b->made && rc == 0; i++)
+        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+    return rc;
+}
+
+/* All items of the input are in its cell. */
+static int dlpi_line_end(const dlpi_line *b) {
+    b->of->items = b->made;
+    b->of->bytes = b->made * b->last->bytes;
+    return 0;
+}
+
+/* True if a callback has drawn random numbers for the input. */
+static bool dlpi_line_random(const dlpi_worker *w) {
+    const dlpi_reads *reads = w->self;
+    return w->note.used_random != 0 ||
+           (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
+}
+
+/* Before inputs of cell c are made items of, as x says. */
+DLPI_INLINE dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    return (dlpi_line){.by = x,
+                       .w = w,
+                       .c = c,
+                       .of = cell,
+                       .last = dlpi_expand_last(x),
+                       .cell = dlpi_expand_cell_at(w->p, x, c),
+                       .given = dlpi_expand_in(w, x, cell)};
+}
+
+/* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
+    const dlpi_expand *x = b->by;
+    dlpi_worker *w = b->w;
+    dlpi_input *cell = b->of;
+    int rc;
+    b->items = b->cell + cell->made * x->one_bytes;
+    b->made = 0;
+    if (!plain) {
+        dlpi_redzone_room(w, x);
+        if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
+            return dlpi_line_end(b);
+        w->note.used_random = 0;
+    }
+    rc = plain                  ? dlpi_line_plain(b)
+         : x->part.load != NULL ? dlpi_line_load(b)
+                                : dlpi_line_item(b, &b->given);
+    if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
+    if (rc == DLP_SKIP) rc = 0, b->made = 0;
+    if (rc == 0 && !plain && b->made > 0 && b->made < x->found.least_items &&
+        x->found.least_items == x->part.min_items)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
+                      "callbacks must leave out all, or none",
+                      b->made, x->found.least_items);
+    if (rc != 0) rc = dlpi_item_returned(w, rc);
+    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
+    rc = dlpi_redzone_made(w, x, b->c, rc);
+    if (rc != 0) return rc;
+    dlpi_line_end(b);
+    if (plain) return 0;
+    if (b->left_out > 0) cell->error.position = b->left_out;
+    if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
+        w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);
+    return 0;
+}
+
+/* One try of the next input of cell c, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_line b = dlpi_line_of(w, x, c);
+    const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    return rc != 0 ? rc : dlpi_line_make(&b, false);
+}
+
+/* The fetch stage's callback: the item of a row, out of its cell. */
+static int dlpi_expand_copy(void *user, dlp_item *it) {
+    const dlpi_expand *x = user;
+    const uint8_t *from = it->part->data;
+    const uint64_t *lengths = it->part->data;
+    const dlpi_level *l = dlpi_expand_last(x);
+    from += it->part->item * l->bytes;
+    lengths += it->part->item * (l->bytes / 8);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        memcpy(it->data[f], from + l->at[f], (size_t)l->fs.at[f].row_bytes);
+        if (l->fs.at[f].f.ragged) it->length[f] = lengths[f];
+    }
+    return 0;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-branches   SEVERAL LISTS, JOINED STREAM BY STREAM
@@ -20545,13 +20873,6 @@ typedef struct dlpi_branch {
     int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
 } dlpi_branch;
 
-typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
-    int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                 const dlp_field *made); /* of a cell: fields are known */
-    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c);
-    dlp_item_fn copy; /* user: dlpi_expand */
-} dlpi_branch_ops;
-
 typedef struct dlpi_branches_stream {
     uint64_t phase;                /* of the next row */
     uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
@@ -20559,7 +20880,6 @@ typedef struct dlpi_branches_stream {
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
-    const dlpi_branch_ops *ops;
     uint32_t n;
     uint64_t period;    /* of a mix; 0: a zip */
     uint32_t *schedule; /* [period] of a mix */
@@ -20737,8 +21057,13 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
-        j->ops->copy((void *)(uintptr_t)&b->x, &one);
+        dlpi_expand_copy((void *)(uintptr_t)&b->x, &one);
     }
+}
+
+/* One try of the next input of cell c, which is of a branch. */
+static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
+    return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* What of a branch follows from the run. */
@@ -20769,7 +21094,7 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     one.self = x;
     one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_bytes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
@@ -20786,19 +21111,11 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
 /* Before the start: put all cells of branch f into its list of free cells. q: the source that has
    the arrays of cells. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    const uint32_t end = f->first_cell + f->n_cells;
     f->use = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-    f->run = 1;
-    f->waits = f->waits_last = DLPI_FOUND_NONE;
-    f->free = f->first_cell;
-    f->free_last = end - 1;
-    for (uint32_t c = f->first_cell; c < end; c++)
-        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(f);
 }
 
 /* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
@@ -21052,7 +21369,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
@@ -21062,16 +21379,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
         }
         if (j->j.found.streams[i].rows == 0) return false;
     }
-    *u = (dlpi_found_cell){.epoch = q->epoch,
-                           .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
-                           .ticket = ++q->ahead.tickets,
-                           .run = 1,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
-    dlpi_input_reset(cell, u->epoch, 1);
+    dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
     memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
            dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
     dlpi_input_indices(cell)[0] = cell->index = index;
@@ -21168,12 +21476,12 @@ typedef struct
 typedef struct dlpi_pack {
     dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
-    uint32_t most;             /* S */
-    uint32_t n;                /* fields of a document */
-    uint64_t longest;          /* tokens of a document */
-    uint64_t most_documents;   /* of an input */
-    const dlpi_branch_ops *by; /* makes documents of an input; NULL: an input is a document */
-    uint64_t ends;             /* place in a cell of what it knows of its documents; 0: nothing */
+    uint32_t most;           /* S */
+    uint32_t n;              /* fields of a document */
+    uint64_t longest;        /* tokens of a document */
+    uint64_t most_documents; /* of an input */
+    bool makes;              /* documents of an input; false: an input is a document */
+    uint64_t ends;           /* place in a cell of what it knows of its documents; 0: nothing */
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
@@ -23121,7 +23429,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_begin(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
+    dlpi_expand_new(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -24794,7 +25102,6 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
         e.position = slot->position + row;
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
@@ -24983,15 +25290,8 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
     int rc = dlpi_input_part(w, c, &q->d, dlpi_input_bytes(w->p, c), q->d.max_part_bytes, &part);
-    if (rc != 0) return rc;
-    if (part.items > q->most_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        part.items, q->most_items);
-    if (part.items > 0 && part.items < q->least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        part.items, q->least_items);
     dlpi_input_at(w->p, c)->items = part.items;
-    return 0;
+    return rc != 0 ? rc : dlpi_part_counted(w, &q->d, part.items);
 }
 
 static const dlpi_source_ops dlpi_found_source = {
@@ -25029,25 +25329,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
    the next worker begins with the input. What requests read lies in the cell, since many are under
    way; so does what was pushed, since it comes once. */
 
-#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
-#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
-
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
-
-/* The fetch stage's callback: the item of a row, out of its cell. */
-static int dlpi_expand_copy(void *user, dlp_item *it) {
-    const dlpi_expand *x = user;
-    const uint8_t *from = it->part->data;
-    const uint64_t *lengths = it->part->data;
-    const dlpi_level *l = dlpi_expand_last(x);
-    from += it->part->item * l->bytes;
-    lengths += it->part->item * (l->bytes / 8);
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        memcpy(it->data[f], from + l->at[f], (size_t)l->fs.at[f].row_bytes);
-        if (l->fs.at[f].f.ragged) it->length[f] = lengths[f];
-    }
-    return 0;
-}
 
 /* What that callback needs. */
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
@@ -25152,54 +25434,6 @@ DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
-/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
-   of an input each; items in another order have one for each cell. */
-static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
-    const dlpi_found *q = &x->found;
-    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
-    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
-    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
-    all = dlpi_times(needed, one);
-    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
-        x->level[1].n_steps + (x->n_levels > 2) > 0)
-        return 1; /* its items may be left out, of which a cell has one number */
-    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
-        return 1;
-    most = DLPI_EXPAND_RUN_BYTES / one;
-    fit = DLPI_EXPAND_CELLS_BYTES / all;
-    if (most > fit) most = fit;
-    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
-}
-
-/* Bytes of a cell: its items, one item of each level before the last, and the part. */
-static uint64_t dlpi_expand_cell(dlpi_expand *x) {
-    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
-    for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
-        if (l->part.load == NULL) continue;
-        l->part_at = dlpi_round_up(at, 4096);
-        at = dlpi_sum(l->part_at, l->part.max_part_bytes);
-    }
-    if (x->part.load == NULL) return at;
-    x->part_at = dlpi_round_up(at, 4096);
-    return dlpi_sum(x->part_at, x->part.max_part_bytes);
-}
-
-/* What a cell has. made: the fields of the levels above the first. */
-static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                             const dlp_field *made) {
-    const int rc = dlpi_levels_places(p, st, x, made);
-    if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
-    x->found.most_run = dlpi_expand_run(p, x);
-    x->found.d.max_part_bytes = dlpi_expand_cell(x);
-    dlpi_arrived_place(x);
-    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
-                        x->d.max_out);
-    return DLP_OK;
-}
-
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     const int rc = dlpi_expand_bytes(p, st, x, st->fields);
@@ -25216,276 +25450,6 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
-DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_expand *x = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
-    out[n++] = dlpi_rooms_block(st);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
-    return n + 1;
-}
-
-/* ---- an input is made ---- */
-
-/* An input that is being made. */
-typedef struct dlpi_line {
-    const dlpi_expand *by;
-    dlpi_worker *w;
-    uint32_t c;            /* its cell */
-    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
-    uint64_t made;         /* items so far */
-    uint64_t left_out;     /* items behind a maker that failed */
-    dlpi_input *of;
-} dlpi_line;
-
-/* One call of an expander. The callback may write over x and item, so the library goes by what lies
-   between these. */
-typedef struct dlpi_making {
-    dlp_expand x; /* first: what the callback sees */
-    dlpi_line *line;
-    const dlpi_level *to;  /* whose items it makes */
-    uint32_t most;         /* max_out */
-    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
-    uint64_t added;
-    int wrong;      /* what an item came to that failed: a code, or 0 */
-    bool above;     /* more than max_out were asked for */
-    dlp_item given; /* the input, without its fields */
-    dlp_item item;
-    dlpi_expand_item fields;
-} dlpi_making;
-
-/* Where the next item of a level is to be written. */
-static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
-    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
-}
-
-/* The key of the random numbers of an item. position: the key of its input; number: of the item in
-   the input. */
-static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
-    return dlpi_absorb(position, number + 1);
-}
-
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
-
-/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
-static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    for (int rc; l->ends != 0; l++)
-        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
-            return rc;
-    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
-    b->made++;
-    return 0;
-}
-
-/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
-   Before that the input is tried again as often as it may be. */
-DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
-    dlpi_worker *w = b->w;
-    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
-        dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
-        return false;
-    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
-    dlpi_failure_forget(w);
-    return true;
-}
-
-/* Take the steps of its level with the item that an expander has added last, and go on with it. */
-__attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
-    dlpi_line *b = m->line;
-    const dlpi_level *l = m->to;
-    uint8_t *to = dlpi_line_place(b, l);
-    dlp_item given = m->given;
-    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    given.position = dlpi_line_key(given.position, m->added - 1);
-    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
-    if (rc == 0) rc = dlpi_line_next(b, l, &given);
-    if (rc != 0 && rc != DLP_SKIP) {
-        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
-        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
-    }
-    if (rc != 0 && m->wrong == 0) m->passed = --m->made;
-}
-
-/* The item that an expander has added last is complete, if there is one. */
-static inline void dlpi_making_pass(dlpi_making *m) {
-    /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
-    if (m->made == m->passed || m->wrong != 0) return;
-    m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
-        dlpi_making_steps(m);
-    else
-        m->line->made++;
-}
-
-/* Let a level's expander make items of the level's item. */
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
-    const uint64_t before = b->made;
-    dlpi_expand_item fields;
-    dlp_item in = *given;
-    dlpi_making m;
-    int rc;
-    memset(fields.none, 0, sizeof fields.none);
-    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields);
-    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
-    m.line = b;
-    m.to = l + 1;
-    m.most = l->maker.max_out;
-    m.made = m.passed = 0;
-    m.added = 0;
-    m.wrong = 0;
-    m.above = false;
-    m.given = *given;
-    rc = l->maker.expand(l->maker.user, &m.x);
-    if (rc == 0) dlpi_making_pass(&m);
-    if (rc != 0 || m.above) b->made = before;
-    if (m.wrong != 0) return m.wrong;
-    if (rc == 0 && m.above)
-        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                      m.most);
-    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
-    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
-}
-
-/* Make items of what fetch writes. in: the item without its fields. */
-static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
-    const dlpi_level *l = b->by->level;
-    dlpi_expand_item fields;
-    dlp_item in = *given;
-    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, dlpi_line_place(b, l), &fields);
-    return rc != 0 ? rc : dlpi_line_next(b, l, given);
-}
-
-/* The counts of a part that was loaded are as its desc says. */
-static int dlpi_line_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
-    if (items > d->max_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        items, d->max_items);
-    if (items > 0 && items < d->min_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        items, d->min_items);
-    return 0;
-}
-
-/* The maker that is a load: load the part of an item, and let its items be fetched. */
-static int dlpi_making_load(void *user, dlp_expand *x) {
-    dlpi_making *m = (dlpi_making *)(void *)x;
-    const dlpi_level *l = m->to - 1;
-    dlpi_line *b = m->line;
-    const dlp_part *before = m->given.part;
-    dlp_part part = {.of = x->item};
-    int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
-                             b->by->found.all->d.max_part_bytes, &part);
-    DLPI_UNUSED(user);
-    if (rc == 0) rc = dlpi_line_counted(b->w, &l->part, part.items);
-    m->given.part = &part; /* until the last item has passed */
-    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
-        dlp_item *to = dlp_expand_add(x);
-        if (to == NULL) break;
-        part.item = k;
-        to->position = dlpi_line_key(to->position, k);
-        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
-        if (rc != 0) m->made = m->passed; /* it is no item */
-        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
-        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
-            rc = 0;
-    }
-    if (rc == 0) dlpi_making_pass(m);
-    m->given.part = before;
-    m->item.part = before;
-    return rc;
-}
-
-/* Load a part, and make items of each of its items. */
-static int dlpi_line_load(dlpi_line *b, const dlp_item *given) {
-    const dlpi_expand *x = b->by;
-    const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
-    const dlpi_found_plan *plan = &x->found.plan;
-    dlp_part part = {.items = 0};
-    dlp_permutation order;
-    int rc;
-    if (x->firsts != NULL) {
-        part.first = x->firsts[cell->index];
-        part.items = x->firsts[cell->index + 1] - part.first;
-    }
-    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
-                         &part);
-    if (rc == 0 && x->firsts == NULL) rc = dlpi_line_counted(b->w, &x->part, part.items);
-    if (rc != 0) return rc;
-    if (x->part.shuffle_items != 0 && part.items > 1)
-        dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
-                         part.items);
-    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
-        dlp_part shown = part;
-        dlp_item it = *given;
-        shown.item =
-            x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
-        it.part = &shown;
-        it.position = dlpi_line_key(it.position, shown.item);
-        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
-        if (rc == DLP_SKIP)
-            rc = 0;
-        else if (rc != 0)
-            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
-        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
-    }
-    return rc;
-}
-
-/* Lengths that a callback has written after its item was complete. */
-static int dlpi_line_lengths(const dlpi_line *b) {
-    const dlpi_level *l = dlpi_expand_last(b->by);
-    int rc = 0;
-    for (uint64_t i = 0; l->fs.any_ragged && i < b->made && rc == 0; i++)
-        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
-    return rc;
-}
-
-/* All items of the input are in its cell. */
-static int dlpi_line_end(const dlpi_line *b, dlpi_input *cell) {
-    cell->items = b->made;
-    cell->bytes = b->made * dlpi_expand_last(b->by)->bytes;
-    return 0;
-}
-
-/* True if a callback has drawn random numbers for the input. */
-static bool dlpi_line_random(const dlpi_worker *w) {
-    const dlpi_reads *reads = w->self;
-    return w->note.used_random != 0 ||
-           (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
-}
-
-/* Make the items of the next input of cell c, as x says. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, x, cell);
-    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    b.cell = dlpi_expand_cell_at(w->p, x, c);
-    dlpi_redzone_room(w, x);
-    b.items = b.cell + cell->made * x->one_bytes;
-    if (x->cached && w->p->keeper->find(w, cell->index, b.items, &b.made))
-        return dlpi_line_end(&b, cell);
-    w->note.used_random = 0;
-    rc = x->part.load != NULL ? dlpi_line_load(&b, &in) : dlpi_line_item(&b, &in);
-    if (rc == 0) rc = dlpi_line_lengths(&b);
-    if (rc == DLP_SKIP) rc = 0, b.made = 0;
-    if (rc == 0 && b.made > 0 && b.made < x->found.least_items &&
-        x->found.least_items == x->part.min_items)
-        rc = dlpi_say(w, DLP_ERR_LENGTH,
-                      "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
-                      "callbacks must leave out all, or none",
-                      b.made, x->found.least_items);
-    rc = dlpi_redzone_input(w, c, x->found.all->d.max_part_bytes, dlpi_item_returned(w, rc));
-    rc = dlpi_redzone_made(w, x, c, rc);
-    if (rc != 0) return rc;
-    dlpi_line_end(&b, cell);
-    if (b.left_out > 0) cell->error.position = b.left_out;
-    if (x->cached && b.left_out == 0 && !dlpi_line_random(w))
-        w->p->keeper->keep(w, cell->index, b.items, b.made, cell->bytes);
-    return 0;
-}
-
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_expand_load_by(w, w->p->source_stage->self, c);
 }
@@ -25498,55 +25462,22 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
            (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
-/* Make the items of the inputs of cell c, from the first that is not made on. The words of a worker
-   and of a cell change for each input as in dlpi_input_all; all else is asked for once. Returns
-   what the first input came to that failed, or 0. */
+static int dlpi_expand_one(dlpi_worker *w, uint32_t c, void *by) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(c);
+    return dlpi_line_make(by, true);
+}
+
+/* One try of each input; what is alike for all of them is asked for once. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
-    const dlpi_level *l = x->level;
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint32_t *items = dlpi_input_counts(w->p, cell);
-    const uint32_t from = cell->made, n = cell->run;
-    const bool zeroes = !x->input.writes_all_bytes, expands = x->n_levels > 1;
-    const bool asks = l->n_steps > 0 || l->fs.any_ragged || dlpi_expand_last(x)->fs.any_ragged;
-    dlpi_line b = {.by = x, .w = w, .c = c, .of = cell};
-    dlp_item given;
-    dlpi_expand_item fields;
-    uint64_t all = 0;
-    uint32_t i = from;
-    int rc = 0;
-    if (!x->plain || cell->rec != 0) return 0;
-    given = dlpi_expand_in(w, x, cell);
-    b.cell = dlpi_expand_cell_at(w->p, x, c);
-    if (zeroes && !expands) memset(b.cell + i * x->one_bytes, 0, (n - i) * x->one_bytes);
-    dlpi_words_forget(w);
-    for (; i < n; i++) {
-        uint8_t *to;
-        dlp_item in = given; /* whole, before words of it change: a load that waits for none */
-        given.index = in.index = dlpi_input_next_is(w, cell, i);
-        given.position = in.position = cell->first + in.index;
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
-        b.items = b.cell + i * x->one_bytes;
-        b.made = 0;
-        to = dlpi_line_place(&b, l);
-        dlpi_expand_new(&in, to, l, &fields, zeroes && expands);
-        in.n_fields = x->n_fetched;
-        rc = x->input.fetch(x->input.user, &in);
-        if (rc == 0 && asks) rc = dlpi_fetched_asks(w, l, &given, to);
-        if (rc == 0 && expands) rc = dlpi_line_expand(&b, l, &given);
-        if (rc == 0 && asks) rc = dlpi_line_lengths(&b);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-        if (rc == 0) b.made += !expands;
-        if (rc != 0 && rc != DLP_SKIP) break;
-        rc = 0;
-        all += b.made;
-        dlpi_input_is_made(cell, items, i, b.made);
-        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
-        if (dlpi_stopped(w->p)) break;
-    }
-    dlpi_bump(&w->block->items, cell->made - from);
-    dlpi_bump(&w->block->bytes, all * dlpi_expand_last(x)->bytes);
-    return rc == 0 ? 0 : dlpi_item_returned(w, rc);
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_line b;
+    if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
+    b = dlpi_line_of(w, x, c);
+    if (!x->input.writes_all_bytes && x->n_levels == 1)
+        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
@@ -25624,9 +25555,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
 /* ---- work ---- */
 
 static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_branches *j = w->p->source_stage->self;
-    const dlpi_branch *b = dlpi_branch_of_cell(j, c);
-    return j->ops->load(w, &b->x, c);
+    return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
 /* The first branch of the team of a worker. */
@@ -25902,11 +25831,8 @@ static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
 /* The first cells are of joined rows, those behind them of branches. */
 static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
-    const dlpi_branches *j = &q->joined->j;
-    const dlpi_branch *b;
     if (c < q->n_cells) return q->joined->inner->source->load(w, c);
-    b = dlpi_branch_of_cell(j, c);
-    return j->ops->load(w, &b->x, c);
+    return dlpi_branch_load(w, &q->joined->j, c);
 }
 
 /* Items of a branch in a pass of a stream, at most. */
@@ -26227,7 +26153,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_found *q = &x->found;
     int rc;
     q->most_run = 1;
-    if (k->by == NULL) {
+    if (!k->makes) {
         rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
         if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
         q->d.max_part_bytes = x->level->bytes;
@@ -26235,7 +26161,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
         return rc;
     }
     q->most_items = k->most_documents;
-    rc = k->by->bytes(p, st, x, st->fields);
+    rc = dlpi_expand_bytes(p, st, x, st->fields);
     q->most_items = q->plan.most;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
@@ -26265,10 +26191,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
-    out[n++] = dlpi_rooms_block(st);
-    out[n++] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(&k->x)};
+    int n = dlpi_expand_blocks(p, st, out);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -26370,7 +26293,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = k->by->load(w, &k->x, c);
+    const int rc = dlpi_expand_load_by(w, &k->x, c);
     uint64_t tokens = 0;
     if (rc != 0) return rc;
     to->n = (uint32_t)cell->items;
@@ -26391,12 +26314,13 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, &k->x, cell);
-    dlpi_expand_item fields = {0}; /* without lengths, whatever fetch does */
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
+    const dlp_item given = dlpi_expand_in(w, &k->x, cell);
+    dlp_item in = given;
+    dlpi_expand_item fields;
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields, false);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -26427,9 +26351,8 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
-        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
-    return true;
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
 #define DLPI_PACK_SOURCE \
@@ -26463,8 +26386,8 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* An input has several documents, which `by` makes as the levels of the stage say. */
-static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_ops *by) {
+/* An input has several documents, which are made as the levels of the stage say. */
+static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     dlpi_step *step = &l->steps[l->n_steps];
@@ -26476,7 +26399,7 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_
     *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
     dlpi_copy_text(step->name, sizeof step->name, st->name);
     st->ops = &dlpi_pack_made_ops;
-    k->by = by;
+    k->makes = true;
     k->most_documents = k->x.found.most_items;
     return DLP_OK;
 }
@@ -27112,11 +27035,8 @@ static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_loads_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_loads_find(w, &t)) return moved;
-    dlpi_rows_run(w, &t);
-    return true;
+    dlpi_loads_bound(w);
+    return dlpi_rows_step(w);
 }
 
 static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
@@ -27248,7 +27168,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t st
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, 0, &x->r, sizeof x->r))
         return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
@@ -29234,16 +29154,13 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     q = dlpi_files_get(w, false);
     if (q == NULL) return DLP_FULL;
     rc = dlpi_file_begin(f, q, item);
-    if (rc != 0) {
+    if (rc != 0)
         dlpi_files_give(w, q);
-        return rc;
-    }
-    if (w->uring.fd >= 0) {
+    else if (w->uring.fd >= 0)
         dlpi_files_ring_begin(w, q);
-        return 0;
-    }
-    dlpi_files_fetch_threads_begin(w, q);
-    return 0;
+    else
+        dlpi_files_fetch_threads_begin(w, q);
+    return rc;
 }
 
 /* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */
@@ -29766,10 +29683,7 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
     char words[120];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
+    DLPI_PRINT(words, sizeof words, format);
     return dlpi_error_set(err, code, "paths", "%.110s: byte %" PRIu64 ": %s",
                           strlen(path) > 110 ? path + strlen(path) - 110 : path, at, words);
 }
@@ -39656,7 +39570,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         m->above = true;
         return NULL;
     }
-    m->item = m->given;
+    m->item = *m->given;
     dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
     if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;
@@ -40796,8 +40710,8 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (rc != DLP_OK) return rc;
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_makers_shuffled(t, m->maker);
-    if (m->maker != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
-    if (m->load != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
+        return dlpi_makers_shuffled(t, node);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;
@@ -41070,8 +40984,6 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
 /* Give the stage its levels, and a copy of their fields. */
 DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
-    static const dlpi_branch_ops by = {.bytes = dlpi_expand_bytes,
-                                       .load = dlpi_expand_load_by};
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
@@ -41083,7 +40995,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
     if (rc == DLP_OK && m->pack != NULL)
-        rc = dlpi_pack_take_makers(t->p, st, &by);
+        rc = dlpi_pack_take_makers(t->p, st);
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
@@ -41759,8 +41671,6 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
 /* Add all rows up to this one, which joins them, and makers behind it. */
 DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_branch_ops ops = {
-        .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
     const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;
     dlpi_branches *j;
@@ -41781,7 +41691,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (st == NULL) return t->p->err.code;
     x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
     j = behind ? &x->j : st->self;
-    j->ops = &ops;
     t->at = 1;
     do {
         rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);

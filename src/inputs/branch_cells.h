@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/stages/branches, system/stages/behind */
 #include "inputs/branches.h"
+#include "inputs/making.h"
 /* ---- the cells of branches, and what is copied out of them ---- */
 
 /* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
@@ -16,8 +17,13 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
-        j->ops->copy((void *)(uintptr_t)&b->x, &one);
+        dlpi_expand_copy((void *)(uintptr_t)&b->x, &one);
     }
+}
+
+/* One try of the next input of cell c, which is of a branch. */
+static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
+    return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* What of a branch follows from the run. */
@@ -48,7 +54,7 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     one.self = x;
     one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = j->ops->bytes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_bytes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
@@ -65,19 +71,11 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
 /* Before the start: put all cells of branch f into its list of free cells. q: the source that has
    the arrays of cells. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    const uint32_t end = f->first_cell + f->n_cells;
     f->use = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        f->streams[i].head = f->streams[i].tail = DLPI_FOUND_NONE;
-    f->run = 1;
-    f->waits = f->waits_last = DLPI_FOUND_NONE;
-    f->free = f->first_cell;
-    f->free_last = end - 1;
-    for (uint32_t c = f->first_cell; c < end; c++)
-        q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+    dlpi_found_frees(f);
 }
 
 /* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:

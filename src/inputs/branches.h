@@ -38,13 +38,6 @@ typedef struct dlpi_branch {
     int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
 } dlpi_branch;
 
-typedef struct dlpi_branch_ops { /* how the items of a branch are made, and copied into rows */
-    int (*bytes)(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                 const dlp_field *made); /* of a cell: fields are known */
-    int (*load)(dlpi_worker *w, const dlpi_expand *x, uint32_t c);
-    dlp_item_fn copy; /* user: dlpi_expand */
-} dlpi_branch_ops;
-
 typedef struct dlpi_branches_stream {
     uint64_t phase;                /* of the next row */
     uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
@@ -52,7 +45,6 @@ typedef struct dlpi_branches_stream {
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
-    const dlpi_branch_ops *ops;
     uint32_t n;
     uint64_t period;    /* of a mix; 0: a zip */
     uint32_t *schedule; /* [period] of a mix */

@@ -242,6 +242,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
+    dlpi_error_first(p->ctl, e);
     return true;
 }
 
@@ -418,6 +419,17 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
+/* Returns 0 if a load may set items to this: as its desc says. */
+static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+    if (items > d->max_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        items, d->max_items);
+    if (items > 0 && items < d->min_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        items, d->min_items);
+    return 0;
+}
+
 DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -428,23 +440,53 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
-/* Try once. Returns 0, or what is wrong. */
-static int dlpi_input_try(dlpi_worker *w, uint32_t c) {
-    int rc;
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+/* Load the inputs of a cell from the first that is not made on, until one fails or the pipe is
+   stopped. one: one try of input cell->index; a constant, so that it is inlined. by: its own.
+   Returns what the input that failed came to, or 0. */
+DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
+                                 int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const uint32_t first = cell->made, n = cell->run;
+    uint64_t bytes = 0;
+    int rc = 0;
     dlpi_words_forget(w);
-    rc = w->p->source->load(w, c);
-    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    for (uint32_t i = first; i < n && (i == first || !dlpi_stopped(w->p)); i++) {
+        cell->index = dlpi_input_indices(cell)[i];
+        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        rc = one(w, c, by);
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        if (rc != 0) break;
+        bytes += cell->bytes;
+        items[i] = (uint32_t)cell->items;
+        cell->rec = 0;                      /* the next one's */
+        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
+        if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+    }
+    dlpi_bump(&w->block->items, cell->made - first);
+    dlpi_bump(&w->block->bytes, bytes);
     return rc;
 }
 
-/* Try until it is loaded, has failed, or is to be tried later. rc: what a first try came to; 0: it
-   was not tried. Returns what the cell then is. */
-static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, int rc) {
-    for (;; rc = 0) {
+static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by) {
+    DLPI_UNUSED(by);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    return w->p->source->load(w, c);
+}
+
+/* One try of each input, whatever the source. */
+static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
+    return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
+}
+
+/* Load the inputs of a cell until all are made, one has failed, or one is to be tried later.
+   Returns what the cell then is. */
+static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    const dlpi_source_ops *source = w->p->source;
+    int rc;
+    while ((rc = source->many != NULL ? source->many(w, c) : dlpi_input_each(w, c)) != 0) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
-        if (rc == 0 && (rc = dlpi_input_try(w, c)) == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -453,45 +495,13 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell, i
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
-        if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
+        if (dlpi_stopped(w->p)) break;
         if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
         DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_INPUT_OPEN;
+        break;
     }
-}
-
-/* Input i of the cell is about to be tried. Returns its index. */
-static inline uint64_t dlpi_input_next_is(dlpi_worker *w, dlpi_input *cell, uint32_t i) {
-    cell->index = dlpi_input_indices(cell)[i];
-    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-    return cell->index;
-}
-
-/* Input i of the cell is loaded, and has so many items. counts: of the cell. */
-static inline void dlpi_input_is_made(dlpi_input *cell, uint32_t *counts, uint32_t i, uint64_t n) {
-    counts[i] = (uint32_t)n;
-    cell->rec = 0;                      /* the next one's */
-    DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
-}
-
-/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
-   Returns what the cell then is. */
-static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    uint32_t *items = dlpi_input_counts(w->p, cell);
-    const uint32_t first = cell->made;
-    int rc = w->p->source->many != NULL ? w->p->source->many(w, c) : 0;
-    for (uint32_t i = cell->made, n = cell->run; i < n; i++, rc = 0) {
-        uint32_t what;
-        if (rc == 0 && i > first && dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
-        dlpi_input_next_is(w, cell, i);
-        what = dlpi_input_tries(w, c, cell, rc);
-        if (what != DLPI_INPUT_LOADED) return what;
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, cell->bytes);
-        dlpi_input_is_made(cell, items, i, cell->items);
-    }
-    return DLPI_INPUT_LOADED;
+    return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
 /* Load the inputs of a cell that is ours, and tell the scheduler. */

@@ -61,34 +61,14 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
                                                                            const char *format,
                                                                            ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, "parts", "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     if (code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, &e);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     dlpi_found_of(p)->rc = code;
     return code;
-}
-
-/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
-   items. False if that is an error. Then the stream ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, 1, &e);
-    e.epoch = cell->epoch;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        cell->error = e;
-        return false;
-    }
-    dlpi_input_left_out(p, &e);
-    return true;
 }
 
 /* Have inputs items in another order than load's? */
@@ -220,14 +200,15 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
-    if (loaded && cell->error.code != 0 && !dlpi_found_leaves_items(p, q, c)) {
+    if (loaded && cell->error.code != 0 &&
+        !dlpi_found_leaves_out(p, q, c, (uint32_t)cell->error.position)) {
         if (q->joins != NULL) q->joins->learned(q, c);
         return DLP_OK;
     }
     if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
     while (u->learned < made)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
-    if (!loaded && dlpi_found_leaves_out(p, q, c) &&
+    if (!loaded && dlpi_found_leaves_out(p, q, c, 1) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
     if (q->joins != NULL) q->joins->learned(q, c);
@@ -440,25 +421,16 @@ static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal
 /* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
     const uint32_t run = dlpi_found_run(q, s, x->next);
-    *u = (dlpi_found_cell){.epoch = x->epoch,
-                           .ordinal = x->next,
-                           .ticket = ++q->all->ahead.tickets,
-                           .run = run,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
+    dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
         x->epoch++;
         x->next = 0;
     }
-    dlpi_input_reset(cell, u->epoch, run);
     if (q->arrivals != NULL) {
         dlpi_arrivals_want(p, q->arrivals, c, u->ticket);
         return;

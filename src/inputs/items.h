@@ -336,16 +336,16 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Where the lengths of an item lie whose fields lie at `to`. */
-static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi_expand_item *by) {
-    return fs->any_ragged ? (uint64_t *)(void *)to : by->none;
-}
-
-/* Show the fields that lie at `to` as those of an item. */
+/* Show the fields that lie at `to` as those of an item. fresh: it has no lengths yet; else those at
+   `to`. */
 DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by) {
+                                   dlpi_expand_item *by, bool fresh) {
     const uint32_t n = l->fs.n;
-    it->length = dlpi_expand_lengths_at(&l->fs, to, by);
+    it->length = l->fs.any_ragged ? (uint64_t *)(void *)to : by->none;
+    if (fresh || !l->fs.any_ragged) {
+        it->length[0] = 0;
+        for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
+    }
     for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
     it->n_fields = n;
     it->data = by->data;
@@ -354,18 +354,9 @@ DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *
 /* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
 DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool zero) {
-    const uint32_t n = l->fs.n;
-    dlpi_expand_point(it, to, l, by);
     if (zero && l->bytes == 8) memset(to, 0, 8);
     if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
-    it->length[0] = 0;
-    for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
-}
-
-/* The same, compiled once, for callers that do it once an input. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_level *l, dlpi_expand_item *by,
-                              bool zero) {
-    dlpi_expand_new(it, to, l, by, zero);
+    dlpi_expand_point(it, to, l, by, true);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -408,11 +399,10 @@ static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *to) {
     dlpi_expand_item by;
     int rc = 0;
-    memset(by.none, 0, sizeof by.none);
     for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
         const dlpi_step *k = &l->steps[i];
         dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, l, &by);
+        dlpi_expand_point(&seen, to, l, &by, false);
         seen.data += k->first;
         seen.length += k->first;
         seen.n_fields = k->n;
@@ -420,7 +410,7 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item 
         if (rc != 0 && rc != DLP_SKIP) return dlpi_say_where(w, rc, "node \"%s\"", k->name);
     }
     /* they may have written over the lengths */
-    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, dlpi_expand_lengths_at(&l->fs, to, &by));
+    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
 /* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
@@ -481,40 +471,34 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
-/* What is asked for an item that fetch has written to `to`: lengths, steps. given: the item without
-   its fields. */
-static int dlpi_fetched_asks(dlpi_worker *w, const dlpi_level *l, const dlp_item *given,
-                             uint8_t *to) {
-    const int rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
-}
-
-/* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
-   over the item: nobody may look at the item after this. A record of cell c that arrived is copied,
-   so that one that is made again is what it was. Returns 0, or the code. */
+/* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
+   write over it; given: the item without its fields. A record of cell c that arrived is copied, so
+   that one that is made again is what it was. plain: it is one of a run (dlpi_expand_many), which
+   began as zeros if its items are those of rows. Returns 0, or the code. */
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                                  uint8_t *to, dlpi_expand_item *by) {
+                                  const dlp_item *given, uint8_t *to, dlpi_expand_item *by,
+                                  bool plain) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
-    const dlp_item given = *in;
     int rc = 0;
-    if (reads != NULL) {
+    if (!plain && reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
+        dlpi_expand_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-        dlpi_expand_point(in, to, l, by);
-    } else if (x->found.arrivals != NULL) {
-        memset(by->none, 0, sizeof by->none);
-        dlpi_expand_point(in, to, l, by);
+    } else if (!plain && x->found.arrivals != NULL) {
+        dlpi_expand_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_begin(in, to, l, by, !x->input.writes_all_bytes);
+        dlpi_expand_new(in, to, l, by, !x->input.writes_all_bytes && (!plain || x->n_levels > 1));
         in->n_fields = x->n_fetched;
-        if (x->found.joins != NULL)
+        if (!plain && x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
-        else if (x->input.fetch != NULL)
+        else if (plain || x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    return rc != 0 ? rc : dlpi_fetched_asks(w, l, &given, to);
+    if (rc == 0 && l->fs.any_ragged)
+        rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */

@@ -224,7 +224,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
     dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
+    const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
@@ -234,16 +234,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
         }
         if (j->j.found.streams[i].rows == 0) return false;
     }
-    *u = (dlpi_found_cell){.epoch = q->epoch,
-                           .ordinal = dlpi_joined_key(&j->j, &j->cells[c].before),
-                           .ticket = ++q->ahead.tickets,
-                           .run = 1,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
-    dlpi_input_reset(cell, u->epoch, 1);
+    dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
     memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
            dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
     dlpi_input_indices(cell)[0] = cell->index = index;

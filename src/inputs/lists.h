@@ -147,7 +147,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    bool any; /* an input of the epoch has had items */
+    bool any;       /* an input of the epoch has had items */
     uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
@@ -202,6 +202,22 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     else
         q->use[*last].next = c;
     *last = c;
+}
+
+/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the stream's last
+   cell. It is not open yet. */
+DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                   uint64_t epoch, uint64_t ordinal, uint32_t run) {
+    q->use[c] = (dlpi_found_cell){.epoch = epoch,
+                                  .ordinal = ordinal,
+                                  .ticket = ++q->all->ahead.tickets,
+                                  .run = run,
+                                  .next = DLPI_FOUND_NONE,
+                                  .listed = true};
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
 /* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
@@ -353,20 +369,16 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* Items of the input in cell c failed, and are left out. False if that is an error: the stream then
-   ends before the input. */
-DLPI_COLD static bool dlpi_found_leaves_items(dlp_pipe *p, dlpi_found *q, uint32_t c) {
+/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
+   if that is an error: the stream then ends before the input. */
+DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
-    const uint64_t n = cell->error.position;
     dlp_error e = cell->error;
     e.position = 0;
     if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, (uint32_t)n, &e);
+    q->use[c].failed = dlpi_input_raises(p, n, &e);
     cell->error = e;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &cell->error);
-        return false;
-    }
+    if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, n - 1);
     cell->error.code = 0;

@@ -56,12 +56,12 @@ typedef struct
 typedef struct dlpi_pack {
     dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
-    uint32_t most;             /* S */
-    uint32_t n;                /* fields of a document */
-    uint64_t longest;          /* tokens of a document */
-    uint64_t most_documents;   /* of an input */
-    const dlpi_branch_ops *by; /* makes documents of an input; NULL: an input is a document */
-    uint64_t ends;             /* place in a cell of what it knows of its documents; 0: nothing */
+    uint32_t most;           /* S */
+    uint32_t n;              /* fields of a document */
+    uint64_t longest;        /* tokens of a document */
+    uint64_t most_documents; /* of an input */
+    bool makes;              /* documents of an input; false: an input is a document */
+    uint64_t ends;           /* place in a cell of what it knows of its documents; 0: nothing */
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
     dlp_field fields[DLP_MAX_FIELDS]; /* of a row */

@@ -33,7 +33,7 @@ DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, in
     dlp_stage_stats *to = &s->figures.stages[stage];
     dlpi_reader_words said = {0, 0, 0, 0, 0};
     if (words->areas[id].count == 0) return true;
-    if (!dlpi_words_copy(words, id, 0, &said, sizeof said)) return false;
+    if (!dlpi_words_copy(words, id, 0, 0, &said, sizeof said)) return false;
     memcpy(to->own, &said, sizeof to->own);
     to->producers = (uint32_t)said.attached;
     return true;

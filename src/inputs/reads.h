@@ -58,8 +58,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
-                      !x->input.writes_all_bytes);
+    dlpi_expand_new(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
+                    !x->input.writes_all_bytes);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -212,6 +212,16 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
+}
+
+/* The arrays of a stage of cells that it loads so. */
+DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_rooms_block(st);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    return n + 1;
 }
 
 /* Let the workers of a stage of cells read inputs by requests, so many at once. */

@@ -96,11 +96,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
     uint64_t n = 0;
     memset(&h, 0, sizeof h);
-    for (uint64_t at = 0; at < sizeof h; at += 8) {
-        uint64_t word;
-        if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
-        memcpy((uint8_t *)&h + at, &word, sizeof word);
-    }
+    if (!dlpi_words_copy(words, id, 0, DLPI_FOUND_SPREAD, &h, sizeof h)) return;
     if (h.streams > words->areas[id].stride / 8 || h.streams > DLPI_WORDS_MAX) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;

@@ -66,12 +66,13 @@ static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, u
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
-/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
-   False: there is none. */
-static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
+/* Copy bytes of element i of a record, from byte `from` on: as many as an older version has. False:
+   there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t from, void *to,
+                            uint64_t bytes) {
     const uint64_t stride = w->areas[id].stride;
-    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, id, i, at, 8, &word)) return false;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || from + at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, id, i, from + at, 8, &word)) return false;
         memcpy((uint8_t *)to + at, &word, sizeof word);
     }
     return true;
@@ -104,7 +105,7 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, 0, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -150,10 +151,8 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     const uint8_t *word = (const uint8_t *)region + at;
     DLPI_UNUSED(end);
     /* statistics, here and below */
-    if (bytes == 4)
-        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
-    else
-        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    *to = bytes == 4 ? DLPI_LOAD_RLX((const uint32_t *)(const void *)word)
+                     : DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
     return true;
 }
 

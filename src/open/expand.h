@@ -22,7 +22,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         m->above = true;
         return NULL;
     }
-    m->item = m->given;
+    m->item = *m->given;
     dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
     if (to->n_made > 0) m->item.n_fields = to->n_made;
     m->added++;

@@ -394,8 +394,6 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
 
 /* Add all rows up to this one, which joins them, and makers behind it. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_branch_ops ops = {
-        .bytes = dlpi_expand_bytes, .load = dlpi_expand_load_by, .copy = dlpi_expand_copy};
     const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;
     dlpi_branches *j;
@@ -416,7 +414,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if (st == NULL) return t->p->err.code;
     x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
     j = behind ? &x->j : st->self;
-    j->ops = &ops;
     t->at = 1;
     do {
         rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);

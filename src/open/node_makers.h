@@ -304,8 +304,8 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (rc != DLP_OK) return rc;
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_makers_shuffled(t, m->maker);
-    if (m->maker != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
-    if (m->load != NULL && d.shuffle_items) return dlpi_makers_shuffled(t, node);
+    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
+        return dlpi_makers_shuffled(t, node);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;
@@ -562,8 +562,6 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
 
 /* Give the stage its levels, and a copy of their fields. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
-    static const dlpi_branch_ops by = {.bytes = dlpi_expand_bytes,   /* needs: pack */
-                                       .load = dlpi_expand_load_by}; /* needs: pack */
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
@@ -574,8 +572,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
-    if (rc == DLP_OK && m->pack != NULL)           /* needs: pack */
-        rc = dlpi_pack_take_makers(t->p, st, &by); /* needs: pack */
+    if (rc == DLP_OK && m->pack != NULL)      /* needs: pack */
+        rc = dlpi_pack_take_makers(t->p, st); /* needs: pack */
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 

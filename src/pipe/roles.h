@@ -69,35 +69,11 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, 
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 
-/* ---- keeper ---- */
+/* ---- keeper, holder: called for stages that are something to it, of which there are none ---- */
 
-static void dlpi_keeper_ahead(const dlp_pipe *p, const struct dlpi_unit *t) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(t);
-}
-static bool dlpi_keeper_get(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(t);
-    DLPI_UNUSED(row);
-    return false;
-}
-static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(row);
-    DLPI_UNUSED(used_random);
-}
 DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
 
-static const dlpi_keeper_ops dlpi_no_keeper = {
-    .ahead = dlpi_keeper_ahead,
-    .get = dlpi_keeper_get,
-    .put = dlpi_keeper_put,
-    .recover = dlpi_no_recover,
-};
-
-/* ---- holder: called for stages that are something to it, of which there are none ---- */
-
+static const dlpi_keeper_ops dlpi_no_keeper = {.recover = dlpi_no_recover};
 static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
 
 /* ---- sink: results stay in their slots ---- */

@@ -612,16 +612,13 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     q = dlpi_files_get(w, false);
     if (q == NULL) return DLP_FULL;
     rc = dlpi_file_begin(f, q, item);
-    if (rc != 0) {
+    if (rc != 0)
         dlpi_files_give(w, q);
-        return rc;
-    }
-    if (w->uring.fd >= 0) {
+    else if (w->uring.fd >= 0)
         dlpi_files_ring_begin(w, q);
-        return 0;
-    }
-    dlpi_files_fetch_threads_begin(w, q);
-    return 0;
+    else
+        dlpi_files_fetch_threads_begin(w, q);
+    return rc;
 }
 
 /* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */

@@ -51,10 +51,7 @@ __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *er
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
     char words[120];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
+    DLPI_PRINT(words, sizeof words, format);
     return dlpi_error_set(err, code, "paths", "%.110s: byte %" PRIu64 ": %s",
                           strlen(path) > 110 ? path + strlen(path) - 110 : path, at, words);
 }

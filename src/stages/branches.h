@@ -7,9 +7,7 @@
 /* ---- work ---- */
 
 static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_branches *j = w->p->source_stage->self;
-    const dlpi_branch *b = dlpi_branch_of_cell(j, c);
-    return j->ops->load(w, &b->x, c);
+    return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
 /* The first branch of the team of a worker. */

@@ -76,15 +76,8 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};
     int rc = dlpi_input_part(w, c, &q->d, dlpi_input_bytes(w->p, c), q->d.max_part_bytes, &part);
-    if (rc != 0) return rc;
-    if (part.items > q->most_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        part.items, q->most_items);
-    if (part.items > 0 && part.items < q->least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        part.items, q->least_items);
     dlpi_input_at(w->p, c)->items = part.items;
-    return 0;
+    return rc != 0 ? rc : dlpi_part_counted(w, &q->d, part.items);
 }
 
 static const dlpi_source_ops dlpi_found_source = {

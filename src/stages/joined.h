@@ -34,11 +34,8 @@ static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
 /* The first cells are of joined rows, those behind them of branches. */
 static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
-    const dlpi_branches *j = &q->joined->j;
-    const dlpi_branch *b;
     if (c < q->n_cells) return q->joined->inner->source->load(w, c);
-    b = dlpi_branch_of_cell(j, c);
-    return j->ops->load(w, &b->x, c);
+    return dlpi_branch_load(w, &q->joined->j, c);
 }
 
 /* Items of a branch in a pass of a stream, at most. */

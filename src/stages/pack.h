@@ -3,7 +3,7 @@
 /* tests: system/stages/pack */
 #include "inputs/pack_cut.h"
 #include "inputs/pack_fit.h"
-#include "inputs/reads.h"
+#include "inputs/making.h"
 /* ---- the desc ---- */
 
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
@@ -152,7 +152,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_found *q = &x->found;
     int rc;
     q->most_run = 1;
-    if (k->by == NULL) {
+    if (!k->makes) {
         rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
         if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
         q->d.max_part_bytes = x->level->bytes;
@@ -160,7 +160,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
         return rc;
     }
     q->most_items = k->most_documents;
-    rc = k->by->bytes(p, st, x, st->fields);
+    rc = dlpi_expand_bytes(p, st, x, st->fields);
     q->most_items = q->plan.most;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
@@ -190,10 +190,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(&k->x, 0, st->n_workers);
-    out[n++] = dlpi_rooms_block(st);
-    out[n++] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(&k->x)};
+    int n = dlpi_expand_blocks(p, st, out);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -295,7 +292,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = k->by->load(w, &k->x, c);
+    const int rc = dlpi_expand_load_by(w, &k->x, c);
     uint64_t tokens = 0;
     if (rc != 0) return rc;
     to->n = (uint32_t)cell->items;
@@ -316,12 +313,13 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, &k->x, cell);
-    dlpi_expand_item fields = {0}; /* without lengths, whatever fetch does */
-    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.level->fs, dlpi_input_bytes(w->p, c), &fields);
+    const dlp_item given = dlpi_expand_in(w, &k->x, cell);
+    dlp_item in = given;
+    dlpi_expand_item fields;
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields, false);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -352,9 +350,8 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
-        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
-    return true;
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
 #define DLPI_PACK_SOURCE \
@@ -388,8 +385,8 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* An input has several documents, which `by` makes as the levels of the stage say. */
-static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_ops *by) {
+/* An input has several documents, which are made as the levels of the stage say. */
+static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     dlpi_step *step = &l->steps[l->n_steps];
@@ -401,7 +398,7 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st, const dlpi_branch_
     *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
     dlpi_copy_text(step->name, sizeof step->name, st->name);
     st->ops = &dlpi_pack_made_ops;
-    k->by = by;
+    k->makes = true;
     k->most_documents = k->x.found.most_items;
     return DLP_OK;
 }

@@ -424,7 +424,6 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
         e.position = slot->position + row;
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }

@@ -640,11 +640,8 @@ static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_loads_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_loads_find(w, &t)) return moved;
-    dlpi_rows_run(w, &t);
-    return true;
+    dlpi_loads_bound(w);
+    return dlpi_rows_step(w);
 }
 
 static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
@@ -776,7 +773,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t st
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, 0, &x->r, sizeof x->r))
         return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {

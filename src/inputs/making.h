@@ -1,0 +1,368 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/expand, system/inputs/inputs_random */
+#include "api/expand.h"
+#include "inputs/reads.h"
+/* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
+
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
+/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
+   of an input each; items in another order have one for each cell. */
+static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_found *q = &x->found;
+    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    all = dlpi_times(needed, one);
+    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
+        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        return 1; /* its items may be left out, of which a cell has one number */
+    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
+        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
+        return 1;
+    most = DLPI_EXPAND_RUN_BYTES / one;
+    fit = DLPI_EXPAND_CELLS_BYTES / all;
+    if (most > fit) most = fit;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
+/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+    uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
+    for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
+        if (l->part.load == NULL) continue;
+        l->part_at = dlpi_round_up(at, 4096);
+        at = dlpi_sum(l->part_at, l->part.max_part_bytes);
+    }
+    if (x->part.load == NULL) return at;
+    x->part_at = dlpi_round_up(at, 4096);
+    return dlpi_sum(x->part_at, x->part.max_part_bytes);
+}
+
+/* What a cell has. made: the fields of the levels above the first. */
+static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                             const dlp_field *made) {
+    const int rc = dlpi_levels_places(p, st, x, made);
+    if (rc != DLP_OK) return rc;
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
+    x->found.most_run = dlpi_expand_run(p, x);
+    x->found.d.max_part_bytes = dlpi_expand_cell(x);
+    dlpi_arrived_place(x);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
+                        x->d.max_out);
+    return DLP_OK;
+}
+
+/* ---- an input is made ---- */
+
+/* An input that is being made. */
+typedef struct dlpi_line {
+    const dlpi_expand *by;
+    dlpi_worker *w;
+    uint32_t c;            /* its cell */
+    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
+    uint64_t made;         /* items so far */
+    uint64_t left_out;     /* items behind a maker that failed */
+    dlpi_input *of;
+    const dlpi_level *last; /* of its items */
+    dlp_item given;         /* the input, without its fields */
+} dlpi_line;
+
+/* One call of an expander. The callback may write over x and item, so the library goes by what lies
+   between these. */
+typedef struct dlpi_making {
+    dlp_expand x; /* first: what the callback sees */
+    dlpi_line *line;
+    const dlpi_level *to;  /* whose items it makes */
+    uint32_t most;         /* max_out */
+    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
+    uint64_t added;
+    int wrong;             /* what an item came to that failed: a code, or 0 */
+    bool above;            /* more than max_out were asked for */
+    const dlp_item *given; /* the input, without its fields */
+    dlp_item item;
+    dlpi_expand_item fields;
+} dlpi_making;
+
+/* Where the next item of a level is to be written. */
+static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
+    return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
+}
+
+/* The key of the random numbers of an item. position: the key of its input; number: of the item in
+   the input. */
+static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
+    return dlpi_absorb(position, number + 1);
+}
+
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
+
+/* An item is kept, and goes on to no level by itself: it is made items of, or is one of a row. */
+DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    b->made++;
+    return 0;
+}
+
+/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    for (int rc; l->ends != 0; l++)
+        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
+            return rc;
+    return dlpi_line_kept(b, l, it);
+}
+
+/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
+   Before that the input is tried again as often as it may be. */
+DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
+    dlpi_worker *w = b->w;
+    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+        dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
+        return false;
+    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
+    dlpi_failure_forget(w);
+    return true;
+}
+
+/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+__attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
+    dlpi_line *b = m->line;
+    const dlpi_level *l = m->to;
+    uint8_t *to = dlpi_line_place(b, l);
+    dlp_item given = *m->given;
+    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    given.position = dlpi_line_key(given.position, m->added - 1);
+    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
+    if (rc == 0) rc = dlpi_line_next(b, l, &given);
+    if (rc != 0 && rc != DLP_SKIP) {
+        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
+        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
+    }
+    if (rc != 0 && m->wrong == 0) m->passed = --m->made;
+}
+
+/* The item that an expander has added last is complete, if there is one. */
+static inline void dlpi_making_pass(dlpi_making *m) {
+    /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
+    if (m->made == m->passed || m->wrong != 0) return;
+    m->passed = m->made;
+    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
+        dlpi_making_steps(m);
+    else
+        m->line->made++;
+}
+
+/* Let a level's expander make items of the level's item. */
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    const uint64_t before = b->made;
+    dlpi_expand_item fields;
+    dlp_item in = *given;
+    dlpi_making m;
+    int rc;
+    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
+    m.line = b;
+    m.to = l + 1;
+    m.most = l->maker.max_out;
+    m.made = m.passed = 0;
+    m.added = 0;
+    m.wrong = 0;
+    m.above = false;
+    m.given = given;
+    rc = l->maker.expand(l->maker.user, &m.x);
+    if (rc == 0) dlpi_making_pass(&m);
+    if (rc != 0 || m.above) b->made = before;
+    if (m.wrong != 0) return m.wrong;
+    if (rc == 0 && m.above)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      m.most);
+    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+}
+
+/* Make items of what fetch writes. given: the item without its fields. */
+static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = *given;
+    const int rc =
+        dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields, false);
+    return rc != 0 ? rc : dlpi_line_next(b, l, given);
+}
+
+/* Make items of what fetch writes of the cell's next input, if it is plain. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
+    const dlpi_level *l = b->by->level;
+    dlpi_expand_item fields;
+    dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
+    int rc;
+    b->given.index = in.index = b->of->index;
+    b->given.position = in.position = b->of->first + in.index;
+    rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, &b->given, dlpi_line_place(b, l), &fields, true);
+    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
+}
+
+/* The maker that is a load: load the part of an item, and let its items be fetched. */
+static int dlpi_making_load(void *user, dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *l = m->to - 1;
+    dlpi_line *b = m->line;
+    const dlp_item *before = m->given;
+    dlp_part part = {.of = x->item};
+    dlp_item given = *before;
+    int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
+                             b->by->found.all->d.max_part_bytes, &part);
+    DLPI_UNUSED(user);
+    if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
+    given.part = &part;
+    m->given = &given; /* until the last item has passed */
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_item *to = dlp_expand_add(x);
+        if (to == NULL) break;
+        part.item = k;
+        to->position = dlpi_line_key(to->position, k);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        if (rc != 0) m->made = m->passed; /* it is no item */
+        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
+        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
+            rc = 0;
+    }
+    if (rc == 0) dlpi_making_pass(m);
+    m->given = before;
+    m->item.part = before->part;
+    return rc;
+}
+
+/* Load a part, and make items of each of its items. */
+static int dlpi_line_load(dlpi_line *b) {
+    const dlpi_expand *x = b->by;
+    const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
+    const dlpi_found_plan *plan = &x->found.plan;
+    dlp_part part = {.items = 0};
+    dlp_permutation order;
+    int rc;
+    if (x->firsts != NULL) {
+        part.first = x->firsts[cell->index];
+        part.items = x->firsts[cell->index + 1] - part.first;
+    }
+    rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
+                         &part);
+    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
+    if (rc != 0) return rc;
+    if (x->part.shuffle_items != 0 && part.items > 1)
+        dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
+                         part.items);
+    for (uint64_t k = 0; k < part.items && rc == 0; k++) {
+        dlp_part shown = part;
+        dlp_item it = b->given;
+        shown.item =
+            x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
+        it.part = &shown;
+        it.position = dlpi_line_key(it.position, shown.item);
+        rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
+        if (rc == DLP_SKIP)
+            rc = 0;
+        else if (rc != 0)
+            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
+        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+    }
+    return rc;
+}
+
+/* Lengths that a callback has written after its item was complete. */
+static int dlpi_line_lengths(const dlpi_line *b) {
+    const dlpi_level *l = b->last;
+    int rc = 0;
+    for (uint64_t i = 0; i < b->made && rc == 0; i++)
+        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+    return rc;
+}
+
+/* All items of the input are in its cell. */
+static int dlpi_line_end(const dlpi_line *b) {
+    b->of->items = b->made;
+    b->of->bytes = b->made * b->last->bytes;
+    return 0;
+}
+
+/* True if a callback has drawn random numbers for the input. */
+static bool dlpi_line_random(const dlpi_worker *w) {
+    const dlpi_reads *reads = w->self;
+    return w->note.used_random != 0 ||
+           (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
+}
+
+/* Before inputs of cell c are made items of, as x says. */
+DLPI_INLINE dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    return (dlpi_line){.by = x,
+                       .w = w,
+                       .c = c,
+                       .of = cell,
+                       .last = dlpi_expand_last(x),
+                       .cell = dlpi_expand_cell_at(w->p, x, c),
+                       .given = dlpi_expand_in(w, x, cell)};
+}
+
+/* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
+    const dlpi_expand *x = b->by;
+    dlpi_worker *w = b->w;
+    dlpi_input *cell = b->of;
+    int rc;
+    b->items = b->cell + cell->made * x->one_bytes;
+    b->made = 0;
+    if (!plain) {
+        dlpi_redzone_room(w, x);
+        if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
+            return dlpi_line_end(b);
+        w->note.used_random = 0;
+    }
+    rc = plain                  ? dlpi_line_plain(b)
+         : x->part.load != NULL ? dlpi_line_load(b)
+                                : dlpi_line_item(b, &b->given);
+    if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
+    if (rc == DLP_SKIP) rc = 0, b->made = 0;
+    if (rc == 0 && !plain && b->made > 0 && b->made < x->found.least_items &&
+        x->found.least_items == x->part.min_items)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
+                      "callbacks must leave out all, or none",
+                      b->made, x->found.least_items);
+    if (rc != 0) rc = dlpi_item_returned(w, rc);
+    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
+    rc = dlpi_redzone_made(w, x, b->c, rc);
+    if (rc != 0) return rc;
+    dlpi_line_end(b);
+    if (plain) return 0;
+    if (b->left_out > 0) cell->error.position = b->left_out;
+    if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
+        w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);
+    return 0;
+}
+
+/* One try of the next input of cell c, as x says. */
+static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_line b = dlpi_line_of(w, x, c);
+    const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    return rc != 0 ? rc : dlpi_line_make(&b, false);
+}
+
+/* The fetch stage's callback: the item of a row, out of its cell. */
+static int dlpi_expand_copy(void *user, dlp_item *it) {
+    const dlpi_expand *x = user;
+    const uint8_t *from = it->part->data;
+    const uint64_t *lengths = it->part->data;
+    const dlpi_level *l = dlpi_expand_last(x);
+    from += it->part->item * l->bytes;
+    lengths += it->part->item * (l->bytes / 8);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        memcpy(it->data[f], from + l->at[f], (size_t)l->fs.at[f].row_bytes);
+        if (l->fs.at[f].f.ragged) it->length[f] = lengths[f];
+    }
+    return 0;
+}
