@@ -343,9 +343,9 @@ static void draw_producers(uint64_t *s, branch *b) {
 
 /* True if a row can say what becomes of items that fail: a push can't. */
 static int names_workers(void) {
-    int rows = 0;
-    for (uint32_t k = 0; k < now_.n; k++) rows |= !now_.at[k].pushed || now_.at[k].n_verbs > 0;
-    return rows;
+    int can = 0;
+    for (uint32_t k = 0; k < now_.n; k++) can |= !now_.at[k].pushed || now_.at[k].n_verbs > 0;
+    return can;
 }
 
 static void draw_pushes(uint64_t seed) {
