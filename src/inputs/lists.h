@@ -198,8 +198,8 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
-/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the stream's last
-   cell. It is not open yet. */
+/* Cell c, which is free, gets a run of inputs of stream x, from that ordinal on. It becomes the
+   last cell of the stream, and is not open yet. */
 DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                    uint64_t epoch, uint64_t ordinal, uint32_t run) {
     q->use[c] = (dlpi_found_cell){.epoch = epoch,
