@@ -142,7 +142,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    bool any; /* an input of the epoch has had items */
+    bool any;       /* an input of the epoch has had items */
     uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
@@ -187,6 +187,15 @@ static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_st
 static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
     return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
                                       sizeof(dlpi_source_state));
+}
+
+/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
+   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
+   asked for. Of one stream of several 64 are, since each pass may deal its inputs to others. */
+static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, own);
+    if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
+    return dlpi_times(own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16, q->round);
 }
 
 /* ---- the lists of the streams ---- */
