@@ -239,7 +239,7 @@ static uint32_t cut(const rows *x) {
         packed_[n++] = row;
         if (!full) return n;
         for (uint32_t left = all - (all > now_.overlap ? now_.overlap : all - 1); left > 0;) {
-            const int over = from == x->at[i][0].t % 4;
+            const uint32_t over = from == x->at[i][0].t % 4;
             i += over;
             from = over ? 0 : from + 1;
             left -= !over;
@@ -382,9 +382,9 @@ static void draw_producers(uint64_t *s, branch *b) {
 
 /* True if a row can say what becomes of items that fail: a push can't. */
 static int names_workers(void) {
-    int rows = 0;
-    for (uint32_t k = 0; k < now_.n; k++) rows |= !now_.at[k].pushed || now_.at[k].n_verbs > 0;
-    return rows;
+    int some = 0;
+    for (uint32_t k = 0; k < now_.n; k++) some |= !now_.at[k].pushed || now_.at[k].n_verbs > 0;
+    return some;
 }
 
 /* A pack stands where a window may, if there is room for a map in which fields end. */

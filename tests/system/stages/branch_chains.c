@@ -909,7 +909,7 @@ static void draw_life(uint64_t *s, life *l, int last) {
 static uint32_t table_rows(void) {
     uint32_t n = 2 + now_.after.n_verbs + (now_.window > 0) + 2 * (uint32_t)now_.packs;
     for (uint32_t k = 0; k < now_.n; k++)
-        n += 2 + (now_.at[k].loads > 0) + now_.at[k].n_verbs + rows_of(&now_.at[k], LOADS);
+        n += 2u + (now_.at[k].loads > 0) + now_.at[k].n_verbs + rows_of(&now_.at[k], LOADS);
     return n;
 }
 
@@ -939,7 +939,7 @@ static void draw_table(uint64_t seed, int pushes) {
         now_.last = pick(&s, 2) ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         now_.kill_every = pick(&s, 3) == 0 ? 20 + pick(&s, 60) : 0;
         for (uint32_t k = 0; k < now_.n; k++) {
-            draw_branch(&s, k, pushes && (pick(&s, 3) || k + 1 == now_.n + now_.pushes));
+            draw_branch(&s, k, pushes && (pick(&s, 3) || (k + 1 == now_.n && now_.pushes == 0)));
             now_.pushes += now_.at[k].pushed;
         }
         draw_after(&s);
