@@ -18173,6 +18173,15 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
                                       sizeof(dlpi_source_state));
 }
 
+/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
+   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
+   asked for. For one stream of several they are 64: each pass may deal its inputs to others. */
+static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, own);
+    if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
+    return dlpi_times(own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16, q->round);
+}
+
 /* ---- the lists of the streams ---- */
 
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
@@ -18757,14 +18766,6 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
 #define DLPI_FOUND_BARREN \
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
-
-/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
-   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so 16 passes are asked
-   for. */
-static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
-    if (q->joins != NULL) return dlpi_times(16, q->round);
-    return dlpi_times(dlpi_found_inputs(&q->plan, s), dlpi_found_empty_passes(&q->plan, own));
-}
 
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another

@@ -80,14 +80,6 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
     "expand or filter keep some"
 
-/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
-   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so 16 passes are asked
-   for. */
-static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
-    if (q->joins != NULL) return dlpi_times(16, q->round);
-    return dlpi_times(dlpi_found_inputs(&q->plan, s), dlpi_found_empty_passes(&q->plan, own));
-}
-
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
    stream had items, passes of this one prove less: each pass deals the inputs again. */

@@ -105,15 +105,22 @@ typedef struct got { /* a row, as it came */
     uint64_t index, x[MOST_BRANCHES], e[MOST_BRANCHES];
     uint32_t t[MOST_BRANCHES]; /* its length, and its bytes */
     uint32_t valid;
+    uint8_t token[TOKENS]; /* of a pack, whose t[0] is the length */
 } got;
 
-static got got_[MOST_GOT];
+static got got_[MOST_GOT], packed_[MOST_GOT];
 static uint32_t n_got_;
 static uint64_t had_, heard_; /* digests: of the consumer's batches, and of another taker's */
 
 static got row_got(const dlp_batch *b, uint32_t r) {
     const uint32_t each = 1u + (uint32_t)now_.ragged + (uint32_t)now_.extra;
     got to = {.index = b->index[r], .valid = b->valid[r]};
+    if (now_.packs) {
+        to.index = 0;
+        to.t[0] = b->valid[r] ? (uint32_t)b->fields[0].lengths[r] : 0;
+        memcpy(to.token, (const uint8_t *)b->fields[0].data + (size_t)r * TOKENS, to.t[0]);
+        return to;
+    }
     for (uint32_t k = 0; b->valid[r] && k < (now_.zip ? now_.n : 1); k++) {
         const dlp_tensor *f = &b->fields[each * k];
         to.x[k] = ((const uint64_t *)f->data)[r];
@@ -211,10 +218,41 @@ static int learn_branch(const branch *b) {
     return ok;
 }
 
+/* ---- a pack ---- */
+
+/* Cut field t of the items into rows: TOKENS at a time, of so many segments at most, with some
+   repeated. Returns how many rows. */
+static uint32_t cut(const rows *x) {
+    uint32_t n = 0, i = 0, from = 0;
+    while (i < x->n) {
+        got row = {.valid = 1};
+        uint32_t segments = 0, k = from, all = 0;
+        for (uint32_t at = i; at < x->n && all < TOKENS && segments < SEGMENTS; at++, k = 0) {
+            const uint64_t t = x->at[at][0].t;
+            segments += t % 4 > 0;
+            for (; k < t % 4 && all < TOKENS; k++) row.token[all++] = (uint8_t)t;
+            if (k < t % 4) break;
+        }
+        row.t[0] = all;
+        const int full = all == TOKENS || segments == SEGMENTS;
+        if (!full && all <= (n > 0 ? now_.overlap : 0)) return n; /* nothing new */
+        packed_[n++] = row;
+        if (!full) return n;
+        for (uint32_t left = all - (all > now_.overlap ? now_.overlap : all - 1); left > 0;) {
+            const uint32_t over = from == x->at[i][0].t % 4;
+            i += over;
+            from = over ? 0 : from + 1;
+            left -= !over;
+        }
+        for (; i < x->n && from == x->at[i][0].t % 4; from = 0) i++;
+    }
+    return n;
+}
+
 /* ---- a run ---- */
 
 static const char *compare(int rc) {
-    const rows *x = &rows_[0][0];
+    rows *x = &rows_[0][0];
     const uint32_t n = now_.window > 0 ? now_.window : 1;
     uint32_t whole;
     static uint8_t taken[MOST_ROWS];
@@ -225,6 +263,7 @@ static const char *compare(int rc) {
     write_stream(0, 0);
     if (x->n == MOST_ROWS) return NULL;
     if (lost_ && !out_) return "a record is lost";
+    if (now_.packs) x->n = cut(x);
     whole = now_.last == DLP_LAST_PARTIAL ? x->n
             : now_.last == DLP_LAST_DROP  ? x->n / now_.batch * now_.batch
                                           : (x->n + now_.batch - 1) / now_.batch * now_.batch;
@@ -233,7 +272,7 @@ static const char *compare(int rc) {
     for (uint32_t r = 0; r < n_got_; r++) {
         int found = r >= x->n && !got_[r].valid;
         for (uint32_t i = r / n * n; !found && i < r / n * n + n && i < x->n; i++) {
-            const got want = row_wanted(x->at[i]);
+            const got want = now_.packs ? packed_[i] : row_wanted(x->at[i]);
             if (taken[i] || memcmp(&want, &got_[r], sizeof want) != 0) continue;
             taken[i] = 1;
             found = 1;
@@ -343,9 +382,22 @@ static void draw_producers(uint64_t *s, branch *b) {
 
 /* True if a row can say what becomes of items that fail: a push can't. */
 static int names_workers(void) {
-    int can = 0;
-    for (uint32_t k = 0; k < now_.n; k++) can |= !now_.at[k].pushed || now_.at[k].n_verbs > 0;
-    return can;
+    int some = 0;
+    for (uint32_t k = 0; k < now_.n; k++) some |= !now_.at[k].pushed || now_.at[k].n_verbs > 0;
+    return some;
+}
+
+/* A pack stands where a window may, if there is room for a map in which fields end. */
+static void draw_pack(uint64_t *s) {
+    const branch *b = now_.n == 1 ? &now_.at[0] : &now_.after;
+    if (now_.zip || !now_.ragged || pick(s, 2)) return;
+    if (now_.n > 1)
+        for (uint32_t k = 0; k < now_.n; k++)
+            if (now_.at[k].states || now_.at[k].reads == LATER) return;
+    if (rows_of(b, EXPANDS) + rows_of(b, LOADS) > 2 || table_rows() + 2 > DLP_MAX_NODES) return;
+    now_.packs = 1;
+    now_.window = 0;
+    now_.overlap = pick(s, 3);
 }
 
 static void draw_pushes(uint64_t seed) {
@@ -356,6 +408,7 @@ static void draw_pushes(uint64_t seed) {
     now_.last = lasts[pick(&s, 3)];
     for (uint32_t k = 0; k < now_.n; k++)
         if (now_.at[k].pushed) draw_producers(&s, &now_.at[k]);
+    draw_pack(&s);
     now_.drops &= names_workers();
     now_.life[0].world = 1;
     pushed_.taker = pick(&s, 3) ? NOBODY : (int)pick(&s, TAKERS);

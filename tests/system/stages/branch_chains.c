@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 enum { MOST_BRANCHES = 3, MOST_STREAMS = 4, MOST_ROWS = 1500, EPOCHS = 2, LIVES = 4 };
+enum { TOKENS = 8, SEGMENTS = 3 }; /* of a row of a pack */
 enum { MOST_VERBS = 4, PART = 5, OUT = 3, ITEMS = 160, LISTED = 96, INPUTS = 240 };
 enum { CHANGES, ADDS, KEEPS, FETCHES, EXPANDS, LOADS, VERBS };    /* rows behind the first fetch */
 enum { NO_LOAD, COUNTED, BY_FUNCTION, NOT_COUNTED };              /* how many items a part has */
@@ -63,6 +64,8 @@ static struct {
     branch at[MOST_BRANCHES];
     branch after;    /* its verbs stand behind the zip or mix */
     uint32_t window; /* items of a window behind all of that; 0: none */
+    int packs;       /* behind all of that field t is cut into rows */
+    uint32_t overlap;
     life life[LIVES];
 } now_;
 
@@ -663,6 +666,12 @@ static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
     return n;
 }
 
+static int nothing(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+
 static uint32_t table_of(dlp_node *to, const life *l, const char **from) {
     uint32_t n = 0;
     for (uint32_t k = 0; k < now_.n; k++) {
@@ -675,6 +684,15 @@ static uint32_t table_of(dlp_node *to, const life *l, const char **from) {
     if (now_.n > 1 && !now_.zip) to[n - 1].mix.weights = now_.weights;
     for (uint32_t i = 0; i < now_.after.n_verbs; i++)
         n += verb_of(&now_.after, &now_.after.verbs[i], to + n);
+    if (now_.packs) {
+        to[n++] = (dlp_node){.name = "t alone",
+                             .verb = DLP_MAP,
+                             .map = {.item = nothing, .ends = now_.extra ? "x e" : "x"}};
+        to[n++] = (dlp_node){
+            .name = "cut",
+            .verb = DLP_PACK,
+            .pack = {.tokens = TOKENS, .overlap = now_.overlap, .max_segments = SEGMENTS}};
+    }
     if (now_.window > 0)
         to[n++] =
             (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {.items = now_.window}};
@@ -889,9 +907,9 @@ static void draw_life(uint64_t *s, life *l, int last) {
 
 /* Rows of the table. */
 static uint32_t table_rows(void) {
-    uint32_t n = 2 + now_.after.n_verbs + (now_.window > 0);
+    uint32_t n = 2 + now_.after.n_verbs + (now_.window > 0) + 2 * (uint32_t)now_.packs;
     for (uint32_t k = 0; k < now_.n; k++)
-        n += 2 + (now_.at[k].loads > 0) + now_.at[k].n_verbs + rows_of(&now_.at[k], LOADS);
+        n += 2u + (now_.at[k].loads > 0) + now_.at[k].n_verbs + rows_of(&now_.at[k], LOADS);
     return n;
 }
 
@@ -921,7 +939,7 @@ static void draw_table(uint64_t seed, int pushes) {
         now_.last = pick(&s, 2) ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         now_.kill_every = pick(&s, 3) == 0 ? 20 + pick(&s, 60) : 0;
         for (uint32_t k = 0; k < now_.n; k++) {
-            draw_branch(&s, k, pushes && (pick(&s, 3) || k + 1 == now_.n + now_.pushes));
+            draw_branch(&s, k, pushes && (pick(&s, 3) || (k + 1 == now_.n && now_.pushes == 0)));
             now_.pushes += now_.at[k].pushed;
         }
         draw_after(&s);
@@ -953,7 +971,7 @@ static void print_table(uint64_t seed) {
     printf("  behind:");
     for (uint32_t i = 0; i < now_.after.n_verbs; i++)
         printf(" %s", kinds[now_.after.verbs[i].kind]);
-    printf("; a window of %u\n", now_.window);
+    printf("; a window of %u, packs %d with %u repeated\n", now_.window, now_.packs, now_.overlap);
 }
 
 #include "../../rig/chains_pushed.h"
