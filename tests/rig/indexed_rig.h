@@ -3,17 +3,7 @@
 #ifndef INDEXED_RIG_H
 #define INDEXED_RIG_H
 
-/* The thread sanitizer has a thread of its own, which a fork would lose. */
-#if defined(__SANITIZE_THREAD__)
-#define RIG_MAY_FORK 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RIG_MAY_FORK 0
-#endif
-#endif
-#ifndef RIG_MAY_FORK
-#define RIG_MAY_FORK 1
-#endif
+#include "sanitizers.h"
 
 enum { ROWS_MOST = 1 << 15 };
 

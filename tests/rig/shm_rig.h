@@ -14,29 +14,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "sanitizers.h"
 
 #define SHM_RIG_UNUSED __attribute__((unused))
-
-#if defined(__SANITIZE_THREAD__)
-#define SHM_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SHM_TSAN 1
-#endif
-#endif
-#ifndef SHM_TSAN
-#define SHM_TSAN 0
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define SHM_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SHM_ASAN 1
-#endif
-#endif
-#ifndef SHM_ASAN
-#define SHM_ASAN 0
-#endif
 
 SHM_RIG_UNUSED static int shm_entries(const char *dir) { /* files in a directory */
     DIR *d = opendir(dir);
@@ -52,7 +32,7 @@ static inline const char *shm_missing(void) {
     pid_t pid, got;
     struct pollfd p;
     if (shm_entries("/proc/self/task") > 1) return "an emulator has threads of its own";
-    if (SHM_TSAN) return "the thread sanitizer has a thread of its own and follows no fork";
+    if (RIG_TSAN) return "the thread sanitizer has a thread of its own and follows no fork";
     pid = fork();
     if (pid < 0) return "fork";
     if (pid == 0) {

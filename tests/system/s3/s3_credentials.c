@@ -15,18 +15,8 @@ static void check_wiped(const void *at, unsigned long n);
 #include "../../../dlpipe_s3.h"
 #include "../../rig/s3_mock.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
-#ifndef TSAN
-#define TSAN 0 /* it follows no fork of a program that has threads */
-#endif
-
 #include "../../rig/check.h"
+#include "../../rig/sanitizers.h"
 #include <sys/auxv.h>
 #include <sys/statvfs.h>
 
@@ -2198,7 +2188,7 @@ static void party_of(int many, uint64_t seen, bool force) {
 }
 
 static void cred_cache__many_want_it__fetched_once(void) {
-    for (int many = 1; many <= (TSAN ? 1 : 4); many += 3) {
+    for (int many = 1; many <= (RIG_TSAN ? 1 : 4); many += 3) {
         as_container();
         memset(cred_cache, 0, sizeof *cred_cache);
         CHECK(dlpi_s3_cred_cache_begin(cred_cache) == 0);
@@ -2217,7 +2207,7 @@ static void cred_cache__many_want_it__fetched_once(void) {
    is free, what it was writing nobody sees. */
 static void cred_cache__holder_killed__next_one_goes_on(void) {
     uint64_t random = 42;
-    if (TSAN) return;
+    if (RIG_TSAN) return;
     as_container();
     CHECK(fetch() == DLP_OK);
     for (int i = 0; i < 40; i++) {
@@ -2247,7 +2237,7 @@ static void cred_cache__holder_killed__next_one_goes_on(void) {
 
 /* The same, placed by hand: it dies with both locks, in the middle of the slot that is next. */
 static void cred_cache__publisher_killed__slot_not_seen(void) {
-    if (TSAN) return;
+    if (RIG_TSAN) return;
     as_container();
     CHECK(fetch() == DLP_OK && refresh(1, true) == DLP_OK);
     for (uint64_t version = 2; version < 6; version++) {
@@ -2347,7 +2337,7 @@ static uint64_t shop_refreshes(const shop *s) {
 }
 
 static void client__token_expired__fetched_again_once(void) {
-    for (int many = 1; many <= (TSAN ? 1 : 4); many += 3) {
+    for (int many = 1; many <= (RIG_TSAN ? 1 : 4); many += 3) {
         shop s;
         CHECK(shop_open(&s, "AKID2/") == DLP_OK);
         for (int k = 0; k < many; k++) {
@@ -2431,8 +2421,7 @@ static void setuid__environment__not_believed(const char *program) {
     char copy[64], line[700];
     struct statvfs at;
     /* the leak sanitizer of a setuid program cannot look at it */
-    if (TEST_SANITIZED || getuid() != 0 || statvfs("/tmp", &at) != 0 ||
-        (at.f_flag & ST_NOSUID) != 0)
+    if (RIG_ASAN || getuid() != 0 || statvfs("/tmp", &at) != 0 || (at.f_flag & ST_NOSUID) != 0)
         return;
     snprintf(copy, sizeof copy, "/tmp/s3_credentials.setuid.%d", (int)getpid());
     snprintf(line, sizeof line, "cp '%s' %s && chown 65534 %s && chmod 4755 %s", program, copy,

@@ -1605,7 +1605,7 @@ int main(void) {
     KILLED(all_killed);
     KILLED(caller_killed_supervisor_stopped);
     KILLED(caller_execs);
-    if (!SHM_ASAN && !getenv("SHORT")) KILLED(caller_killed_while_workers_begin);
+    if (!RIG_ASAN && !getenv("SHORT")) KILLED(caller_killed_while_workers_begin);
     KILLED(killed_at_any_moment);
     WHOLE(supervisor_killed_early, 2);
     run_whole(worker_stopped, 0, "worker_stopped");
@@ -1624,8 +1624,8 @@ int main(void) {
     WHOLE(dies_all_the_time, 1);
     WHOLE(words_of_the_dead, 12);
     WHOLE(dies_holding_nothing, 3);
-    if (getuid() == 0 && !SHM_ASAN) WHOLE(no_more_processes, 3);
-    if (getuid() == 0 && !SHM_ASAN) WHOLE(no_replacement, 2);
+    if (getuid() == 0 && !RIG_ASAN) WHOLE(no_more_processes, 3);
+    if (getuid() == 0 && !RIG_ASAN) WHOLE(no_replacement, 2);
     WHOLE(limits_hold, 2);
     WHOLE(huge_pages, 3);
     WHOLE(files_limited, 3);

@@ -135,7 +135,7 @@ static void lines__a_large_text_and_any_threads__the_same(void) {
         dlp_source *s = opened(&d);
         rig_rows *r;
         if (s == NULL) continue;
-        if (run == 5 && RIG_MAY_FORK) l.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        if (run == 5 && !RIG_TSAN) l.fetch.workers.placement = DLP_PLACE_PROCESSES;
         r = rows_of(s, &l);
         CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n && r->n > 5000);
         if (r->err.code) printf("%s\n", r->err.message);
@@ -612,7 +612,7 @@ int main(void) {
     lines__an_index_that_is_cut_or_changed__made_again();
     lines__an_index_that_is_made_up__errors_of_items();
     lines__a_file_that_changed_unseen__errors_of_items();
-    if (RIG_MAY_FORK) lines__many_processes_at_once__one_index_and_no_leftovers();
+    if (!RIG_TSAN) lines__many_processes_at_once__one_index_and_no_leftovers();
     lines__above_4_GiB__found();
     lines__ends_at_borders_of_blocks__found();
     lines__a_file_that_changes_meanwhile__an_error_and_no_index();

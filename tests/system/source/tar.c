@@ -240,7 +240,7 @@ static void tar__each_format_and_name_and_way__the_bytes_of_the_files(void) {
     const char *paths[SHARDS];
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         dlp_tar_desc d = {.paths = paths, .n_paths = SHARDS, .fields = fields, .n_fields = 2};
-        dlp_workers_desc w = {.placement = i == 3 && RIG_MAY_FORK ? DLP_PLACE_PROCESSES : 0};
+        dlp_workers_desc w = {.placement = i == 3 && !RIG_TSAN ? DLP_PLACE_PROCESSES : 0};
         make_shards(paths, runs[i].options, runs[i].longer);
         if (i % 2) d.extensions = extensions;
         d.in_flight = (int)i;
@@ -715,7 +715,7 @@ static void tar__bytes_that_are_made_up__no_read_outside(void) {
     static const dlp_field small[] = {{"bin", DLP_U8, 1, {4000}, 1, 0},
                                       {"cls", DLP_U8, 1, {4000}, 1, 0}};
     const dlp_tar_desc d = {.fields = small, .n_fields = 2, .optional = 1};
-    const uint64_t runs = getenv("SOAK") ? 3000000 : TEST_SANITIZED ? 30000 : 60000;
+    const uint64_t runs = getenv("SOAK") ? 3000000 : RIG_ASAN ? 30000 : 60000;
     shard s = {NULL, 0};
     pax(&s, 'g', "16 comment=word\n");
     for (int i = 0; i < 3; i++) {

@@ -566,7 +566,7 @@ static void seek__anywhere__as_written_down(int rule, uint64_t seed) {
         if (n < 4 || n > KEPT) continue;
         CHECK(run(&r, states[0]) == n);
         r.pack.workers.num_workers = (int32_t)test_pick(&seed, 5) - 1;
-        if (i % 4 == 3 && !SHM_TSAN && r.pack.workers.num_workers > 0) {
+        if (i % 4 == 3 && !RIG_TSAN && r.pack.workers.num_workers > 0) {
             r.pipe.shm = &shm;
             r.pack.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
             seen->kill_every = 200;
@@ -752,7 +752,7 @@ static void desc__what_is_not_possible__refused(void) {
 
 static void all_of(int rule, uint64_t seed) {
     run__any_wiring__as_written_down(seed, rule);
-    if (!SHM_TSAN) kill__inside_fetch__as_written_down(seed, rule); /* it follows no fork */
+    if (!RIG_TSAN) kill__inside_fetch__as_written_down(seed, rule); /* it follows no fork */
     run__fewest_cells__gets_on(rule);
     explain__of_packing__says_padding(rule);
     resume__behind_any_batch__goes_on_exactly(rule);
@@ -767,7 +767,7 @@ static void all_of(int rule, uint64_t seed) {
 
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-    if (!SHM_TSAN) SHM_NEEDS("pack");
+    if (!RIG_TSAN) SHM_NEEDS("pack");
     seen = shm_shared(sizeof *seen);
     all_of(DLP_PACK_CUT, seed);
     all_of(DLP_PACK_FIT, seed + 1);

@@ -834,7 +834,7 @@ int main(int argc, char **argv) {
         scratch__plan__cells_to_the_byte();
         scratch__monitored__cells_in_use();
     }
-    if (why && !SHM_TSAN) test_skip(why);
+    if (why && !RIG_TSAN) test_skip(why);
     if (why == NULL && argc < 2) {
         scratch__processes__same();
         scratch__cache_behind__read_and_decoded_once(true);

@@ -719,7 +719,7 @@ int main(int argc, char **argv) {
         scratch_join__cache_behind__once(); /* needs: cache */
         scratch_join__resumed_at_each_batch__goes_on_exactly();
     }
-    if (why && !SHM_TSAN) test_skip(why);
+    if (why && !RIG_TSAN) test_skip(why);
     if (why == NULL && argc < 2) {
         scratch_join__processes__same();
         scratch_join__killed_in_each_callback__nothing_lost();
