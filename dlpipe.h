@@ -2880,8 +2880,9 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
    next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
    then once all that was agreed on is given, which with batches ready ahead is not every time. mine
-   counts batches that are whole, so what was agreed on does not fail; -1 says that this rank's pipe
-   has failed, and next returns an error on all ranks, after the same batch. It is never called by
+   counts batches that are whole, so what was agreed on does not fail. Numbers below 0 say that the
+   next batch, or the pipe, of this rank has failed, and next returns an error on all ranks, after
+   the same batch; or that a rank that was resumed has no batch left in the epoch. It is never called by
    start, close, after a stop, or for a time-out. So all ranks must take the same steps: a rank that
    leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts as the
    consumer's. Not with subscribers.
@@ -15245,7 +15246,8 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The slot of the next batch that is wanted and has not failed. */
+/* The slot of the next batch that is wanted. One that has failed is told by its code alone:
+   dlpi_next_fails makes that the pipe's error. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
@@ -15260,7 +15262,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (dlpi_slot_failed(p, *s)) {
             dlp_error e;
             dlpi_slot_error(p, *s, &e);
-            return dlpi_pipe_fail(p, &e);
+            return e.code;
         }
         if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
         if (dlpi_slot_ended(p, *s)) {
@@ -15276,6 +15278,15 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;
     }
+}
+
+/* There is no batch, for that reason. If the reason is that the batch in slot s failed, this is the
+   pipe's error from now on. */
+DLPI_COLD static int dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
+    dlp_error e;
+    if (rc >= 0 || p->err.code != 0) return rc;
+    dlpi_slot_error(p, s, &e);
+    return dlpi_pipe_fail(p, &e);
 }
 
 /* The same where a lender hands out what the consumer gets. */
@@ -15300,8 +15311,9 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
         rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
-    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    return rc;
+    if (rc != DLP_OK) return dlpi_next_fails(p, rc, s);
+    dlpi_deliver(p, b, s, out);
+    return DLP_OK;
 }
 
 /* ---- whole batches: what a lender's table says where no stage lends ----
@@ -19451,14 +19463,15 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
    dlp_pipe_next_epoch.
 
    A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
-   say so where an input had failed: it may have had items. Such a rank says 1. Then all ranks leave
-   the epoch.
+   say so where an input had failed: it may have had items. Such a rank says -2. Then all ranks leave
+   the epoch. It ends before the next batch, so a rank says only -1 if that batch has failed there.
+   A rank whose pipe is in error says -3, and no rank goes on.
 
    Where no item is left out, ranks that are out go on with batches of holes, and only this ends
    their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
    batch at which the last one is out. */
 
-enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = 1 };
+enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
 /* Do items of this rank follow the batch in slot s? */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
@@ -19488,7 +19501,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     dlp_error e;
     if (mine == 0 && all == 0)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
-    else if (all == DLPI_AGREE_FAILED)
+    else if (all == DLPI_AGREE_FAILED || all == DLPI_AGREE_DEAD)
         dlpi_error_set(
             &e, DLP_ERR_CALLBACK, "agree",
             "the pipe of another rank has failed, so all ranks stop; look at that rank's error");
@@ -19522,27 +19535,28 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 
 /* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
-    if (p->after.batch == 0) return false;
-    return rc == DLP_END || (rc == DLP_OK && dlpi_slot_at(p, s)->epoch != p->after.epoch);
+    if (p->after.batch == 0 || rc == DLP_END) return rc == DLP_END && p->after.batch > 0;
+    return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Some rank has no batch in this epoch: all leave it. rc: DLP_OK, or DLP_END. */
+/* Some rank has no batch in this epoch: all leave it. rc: as next has it. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
     if (p->d.epoch_end) return DLP_EPOCH_END;
-    return rc == DLP_OK ? DLPI_NEXT_EPOCH : rc;
+    return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
 
 /* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
-    int64_t mine = over           ? DLPI_AGREE_OVER
-                   : rc == DLP_OK ? dlpi_agree_mine(p, b)
-                                  : DLPI_AGREE_FAILED;
+    int64_t mine = over               ? DLPI_AGREE_OVER
+                   : p->err.code != 0 ? DLPI_AGREE_DEAD
+                   : rc == DLP_OK     ? dlpi_agree_mine(p, b)
+                                      : DLPI_AGREE_FAILED;
     int64_t all = p->d.agree(p->d.agree_user, mine, 0);
-    if (rc < 0) return rc;
+    if (rc < 0 && (p->err.code != 0 || all != DLPI_AGREE_OVER)) return rc;
     if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
@@ -26603,7 +26617,8 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
                          ? (int)((*until - now + 999999u) / 1000000u)
                          : 0;
     }
-    if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (rc != DLP_OK) return dlpi_next_fails(p, rc, s);
     dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
     dlpi_split_take(p, s);
     dlpi_schedule_inline(p, 1);

@@ -326,7 +326,8 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The slot of the next batch that is wanted and has not failed. */
+/* The slot of the next batch that is wanted. One that has failed is told by its code alone:
+   dlpi_next_fails makes that the pipe's error. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
@@ -341,7 +342,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (dlpi_slot_failed(p, *s)) {
             dlp_error e;
             dlpi_slot_error(p, *s, &e);
-            return dlpi_pipe_fail(p, &e);
+            return e.code;
         }
         if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
         if (dlpi_slot_ended(p, *s)) {
@@ -357,6 +358,15 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;
     }
+}
+
+/* There is no batch, for that reason. If the reason is that the batch in slot s failed, this is the
+   pipe's error from now on. */
+DLPI_COLD static int dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
+    dlp_error e;
+    if (rc >= 0 || p->err.code != 0) return rc;
+    dlpi_slot_error(p, s, &e);
+    return dlpi_pipe_fail(p, &e);
 }
 
 /* The same where a lender hands out what the consumer gets. */
@@ -381,6 +391,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
         rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
-    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    return rc;
+    if (rc != DLP_OK) return dlpi_next_fails(p, rc, s);
+    dlpi_deliver(p, b, s, out);
+    return DLP_OK;
 }

@@ -17,14 +17,15 @@
    dlp_pipe_next_epoch.
 
    A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
-   say so where an input had failed: it may have had items. Such a rank says 1. Then all ranks leave
-   the epoch.
+   say so where an input had failed: it may have had items. Such a rank says -2. Then all ranks leave
+   the epoch. It ends before the next batch, so a rank says only -1 if that batch has failed there.
+   A rank whose pipe is in error says -3, and no rank goes on.
 
    Where no item is left out, ranks that are out go on with batches of holes, and only this ends
    their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
    batch at which the last one is out. */
 
-enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = 1 };
+enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
 /* Do items of this rank follow the batch in slot s? */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
@@ -54,7 +55,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     dlp_error e;
     if (mine == 0 && all == 0)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
-    else if (all == DLPI_AGREE_FAILED)
+    else if (all == DLPI_AGREE_FAILED || all == DLPI_AGREE_DEAD)
         dlpi_error_set(
             &e, DLP_ERR_CALLBACK, "agree",
             "the pipe of another rank has failed, so all ranks stop; look at that rank's error");
@@ -88,27 +89,28 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 
 /* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
-    if (p->after.batch == 0) return false;
-    return rc == DLP_END || (rc == DLP_OK && dlpi_slot_at(p, s)->epoch != p->after.epoch);
+    if (p->after.batch == 0 || rc == DLP_END) return rc == DLP_END && p->after.batch > 0;
+    return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Some rank has no batch in this epoch: all leave it. rc: DLP_OK, or DLP_END. */
+/* Some rank has no batch in this epoch: all leave it. rc: as next has it. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
     if (p->d.epoch_end) return DLP_EPOCH_END;
-    return rc == DLP_OK ? DLPI_NEXT_EPOCH : rc;
+    return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
 
 /* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
-    int64_t mine = over           ? DLPI_AGREE_OVER
-                   : rc == DLP_OK ? dlpi_agree_mine(p, b)
-                                  : DLPI_AGREE_FAILED;
+    int64_t mine = over               ? DLPI_AGREE_OVER
+                   : p->err.code != 0 ? DLPI_AGREE_DEAD
+                   : rc == DLP_OK     ? dlpi_agree_mine(p, b)
+                                      : DLPI_AGREE_FAILED;
     int64_t all = p->d.agree(p->d.agree_user, mine, 0);
-    if (rc < 0) return rc;
+    if (rc < 0 && (p->err.code != 0 || all != DLPI_AGREE_OVER)) return rc;
     if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;

@@ -207,7 +207,8 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
                          ? (int)((*until - now + 999999u) / 1000000u)
                          : 0;
     }
-    if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (rc != DLP_OK) return dlpi_next_fails(p, rc, s);
     dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
     dlpi_split_take(p, s);
     dlpi_schedule_inline(p, 1);

@@ -291,6 +291,38 @@ static void resume__mid_epoch__goes_on_exactly(uint64_t seed) {
     }
 }
 
+/* A rank is resumed where its stream is out by now, and the next part of the other rank's fails. The
+   epoch ends before the batch that would fail, as in a pipe that has both streams. */
+static void resume__at_an_end_beside_a_failure__the_end(void) {
+    for (int epochs = 1; epochs <= 2; epochs++) {
+        dlp_state each[2], merged;
+        dlp_error err;
+        found_rig r;
+        world = 2;
+        any_rows = 1;
+        found_init(&r, seen, 4, 3);
+        for (int i = 0; i < 4; i++) seen->counts[i] = 3;
+        r.d.pipe.streams = 2;
+        r.d.batch_size = 2;
+        r.d.batch.last = DLP_LAST_DROP;
+        r.d.epochs = epochs;
+        r.d.shuffle = 0;
+        seen->fail_part = 3; /* the second of stream 0 */
+        ranks_open(&r, NULL);
+        ranks_train();
+        for (uint32_t i = 0; i < world; i++) {
+            CHECK(ranks[i].ok && ranks[i].n == 3 && ranks[i].rc == DLP_ERR_CALLBACK);
+            each[i] = ranks[i].states[2];
+        }
+        ranks_close();
+        CHECK(dlp_state_merge(&merged, each, 2, &err) == DLP_OK);
+        seen->counts[2] = 0;
+        seen->fail_part = 4; /* the second of stream 1 */
+        ranks_run(&r, &merged, epochs == 1 ? 0 : 3);
+        any_rows = 0;
+    }
+}
+
 /* All leave an epoch at the same step, and all go back to a state: what was agreed on is void. */
 static void seek__and_next_epoch__asked_again(void) {
     for (int prefetch = 1; prefetch <= 32; prefetch *= 2) {
@@ -675,6 +707,7 @@ int main(int argc, char **argv) {
     end__batches_ahead__few_all_reduces();
     end__rank_without_items__holes_to_the_end();
     resume__mid_epoch__goes_on_exactly(seed);
+    resume__at_an_end_beside_a_failure__the_end();
     seek__and_next_epoch__asked_again();
     fail__one_rank__all_return_an_error(seed);
     fail__no_rows_before_it__is_no_end();
