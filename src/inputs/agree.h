@@ -17,9 +17,9 @@
    dlp_pipe_next_epoch.
 
    A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
-   say so where an input had failed: it may have had items. Such a rank says -2. Then all ranks leave
-   the epoch. It ends before the next batch, so a rank says only -1 if that batch has failed there.
-   A rank whose pipe is in error says -3, and no rank goes on.
+   say so where an input had failed: it may have had items. Such a rank says -2, and all ranks leave
+   the epoch. The epoch ends before the next batch, so a rank where that batch has failed says only
+   -1. A rank whose pipe is in error says -3, and no rank goes on.
 
    Where no item is left out, ranks that are out go on with batches of holes, and only this ends
    their epochs. Where the least that was said is a rank's last batch, all ask once more, for the

@@ -291,7 +291,7 @@ static void resume__mid_epoch__goes_on_exactly(uint64_t seed) {
     }
 }
 
-/* A rank is resumed where its stream is out by now, and the next part of the other rank's fails. The
+/* A rank is resumed where its stream is out by now, and the next part of the other rank fails. The
    epoch ends before the batch that would fail, as in a pipe that has both streams. */
 static void resume__at_an_end_beside_a_failure__the_end(void) {
     for (int epochs = 1; epochs <= 2; epochs++) {
