@@ -60,10 +60,10 @@
    then once all that was agreed on is given, which with batches ready ahead is not every time. mine
    counts batches that are whole, so what was agreed on does not fail. Numbers below 0 say that the
    next batch, or the pipe, of this rank has failed, and next returns an error on all ranks, after
-   the same batch; or that a rank that was resumed has no batch left in the epoch. It is never called by
-   start, close, after a stop, or for a time-out. So all ranks must take the same steps: a rank that
-   leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts as the
-   consumer's. Not with subscribers.
+   the same batch; or that a rank that was resumed has no batch left in the epoch. It is never
+   called by start, close, after a stop, or for a time-out. So all ranks must take the same steps: a
+   rank that leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts
+   as the consumer's. Not with subscribers.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
