@@ -150,6 +150,10 @@ static void http_walk(walk *w, const char *s, size_t n, bool head, int how) {
     if (w->rc == DLPI_S3_HTTP_MORE) w->rc = dlpi_s3_http_eof(&w->h);
 }
 
+static bool same_words(const char *a, const char *b) {
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
 static void run_http_as(const char *s, size_t n, bool head) {
     static walk first, w;
     http_walk(&first, s, n, head, 0);
@@ -165,7 +169,8 @@ static void run_http_as(const char *s, size_t n, bool head) {
     for (int how = 1; how < 6; how++) {
         http_walk(&w, s, n, head, how < 4 ? how : 2 + how % 2);
         CHECK(w.rc == first.rc && w.heads == first.heads && w.head == first.head);
-        CHECK(w.h.why == first.h.why && w.body_n == first.body_n && w.body == first.body);
+        CHECK(same_words(w.h.why, first.h.why));
+        CHECK(w.body_n == first.body_n && w.body == first.body);
         CHECK(w.rc == DLPI_S3_HTTP_BAD || w.over == first.over);
         if (first.over == 0)
             CHECK(w.h.keep_alive == first.h.keep_alive);
