@@ -362,11 +362,11 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 
 /* There is no batch, for that reason. If the reason is that the batch in slot s failed, this is the
    pipe's error from now on. */
-DLPI_COLD static int dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
+DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlp_error e;
-    if (rc >= 0 || p->err.code != 0) return rc;
+    if (rc >= 0 || p->err.code != 0) return;
     dlpi_slot_error(p, s, &e);
-    return dlpi_pipe_fail(p, &e);
+    dlpi_pipe_fail(p, &e);
 }
 
 /* The same where a lender hands out what the consumer gets. */
@@ -391,7 +391,9 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
         rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
-    if (rc != DLP_OK) return dlpi_next_fails(p, rc, s);
-    dlpi_deliver(p, b, s, out);
-    return DLP_OK;
+    if (rc == DLP_OK)
+        dlpi_deliver(p, b, s, out);
+    else
+        dlpi_next_fails(p, rc, s);
+    return rc;
 }

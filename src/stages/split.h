@@ -208,7 +208,10 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
                          : 0;
     }
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    if (rc != DLP_OK) return dlpi_next_fails(p, rc, s);
+    if (rc != DLP_OK) {
+        dlpi_next_fails(p, rc, s);
+        return rc;
+    }
     dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
     dlpi_split_take(p, s);
     dlpi_schedule_inline(p, 1);
