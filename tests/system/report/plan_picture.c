@@ -5,7 +5,7 @@
    border of a box, or on another text (`plan_picture look FILE.svg` says what does). */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
-#define DLPIPE_IMPLEMENTATION_DONE /* it is in the archive */
+#define DLPIPE_IMPLEMENTATION_DONE     /* it is in the archive */
 int graph_main(int argc, char **argv); /* not called */
 #define main graph_main
 #include "../../../examples/graph.c"
