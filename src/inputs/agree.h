@@ -89,8 +89,7 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 
 /* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
-    if (p->after.batch == 0) return false;
-    if (rc == DLP_END) return true;
+    if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
