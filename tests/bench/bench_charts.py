@@ -237,9 +237,12 @@ CHARTS = {
     "compose": {
         "title": "What a stage adds: nanoseconds an item", "unit": LESS,
         "panels": ["2 workers", "16 workers"], "note": "empty callbacks; plain has no such stage",
-        "bars": [("", name, kind, [(f"compose_{name}, workers {w},", "ours") for w in (2, 16)])
-                 for name, kind in (("plain", FLOOR), ("filter", OURS), ("expand", OURS),
-                                    ("zip", OURS), ("mix", OURS), ("scratch", OURS))],
+        "bars": [("", name, kind, [(f"compose_{row}, workers {w},", "ours") for w in (2, 16)])
+                 for name, kind, row in (
+                     ("plain", FLOOR, "plain"), ("map", OURS, "map"), ("filter", OURS, "filter"),
+                     ("filter and window", OURS, "window"), ("expand", OURS, "expand"),
+                     ("zip", OURS, "zip"), ("mix", OURS, "mix"),
+                     ("two fetches", OURS, "scratch"))],
     },
     "subscribers": {
         "title": "Batches that other programs take, items a second", "unit": MORE,
