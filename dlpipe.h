@@ -18027,11 +18027,12 @@ typedef struct dlpi_found_stream {
     uint64_t epoch, next;       /* whose input is asked for next */
     uint64_t rows;              /* known after `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* after the last row given, or where the present window begins,
+    int barren;     /* these prove that no item comes: 1: of this rank; 2: of this stream; 0: not */
+    dlpi_cursor at; /* after the last row given, or where the present window begins,
                                    with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-    dlpi_cursor after;          /* that window */
+    uint64_t given; /* rows in this epoch */
+    uint64_t length, check;                    /* of the window that is open; length 0: none is */
+    dlpi_cursor after;                         /* that window */
     uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
                                                   of them, and how many there are */
     uint64_t pass_items;
@@ -18100,7 +18101,7 @@ typedef struct dlpi_found_joins {
     void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
     void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
-    void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
+    void (*learned)(struct dlpi_found *q, uint32_t c, bool last); /* cell c; last: no other is */
     void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
                                                                      will, after its window, */
     void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
@@ -18334,6 +18335,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         x->known = x->head;
         x->last_known = DLPI_FOUND_NONE;
         x->rows = x->empty = x->given = 0;
+        x->barren = 0;
         x->at = (dlpi_cursor){0, 0, 0, 0};
         if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
@@ -18738,7 +18740,8 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
    broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
    batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
    still either: of a broken stream nothing more is waited for, and the argument holds for the
-   others. A cell that failed stays in the list until its epoch is left.
+   others. A cell that failed stays in the list until its epoch is left. With steps a stream is
+   broken, too, behind so many inputs without an item that none comes (dlpi_found_prove).
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
@@ -18777,28 +18780,20 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-#define DLPI_FOUND_BARREN \
-    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
-    "expand or filter keep some"
-
-/* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
-   has had any, in so many passes of each stream, or stream i had none in very many. If another
-   stream had items, passes of this one prove less: each pass deals the inputs again. */
-static bool dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i) {
+/* Stream i had an input without an item: if its inputs prove that no item comes, nothing more of
+   the stream becomes known. Either no input of the epoch has had any, in so many passes of each stream, or
+   this stream had none in very many. If another stream had items, passes of this one prove less:
+   each pass deals the inputs again. Inputs of a stream prove it in their order. So neither workers
+   nor their times decide whether an epoch fails, nor at which batch. */
+static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     const uint64_t s = q->cursors.first + i;
-    const uint64_t empty = q->streams[i].empty;
-    uint64_t all = 0;
-    bool each = !q->any && empty >= dlpi_found_proof(q, s, q->cursors.n);
+    dlpi_found_stream *x = &q->streams[i];
+    bool each = !q->any && x->empty >= dlpi_found_proof(q, s, q->cursors.n);
     for (uint32_t k = 0; each && k < q->cursors.n; k++) {
-        const dlpi_found_stream *x = &q->streams[k];
-        all += x->empty;
-        each = x->empty >= dlpi_found_proof(q, q->cursors.first + (uint64_t)k, q->cursors.n);
+        const uint64_t of = q->cursors.first + (uint64_t)k;
+        each = q->streams[k].empty >= dlpi_found_proof(q, of, q->cursors.n);
     }
-    if (each)
-        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    else if (empty >= dlpi_found_proof(q, s, 0))
-        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
-    return q->all->rc != DLP_OK;
+    x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, s, 0) ? 2 : 0;
 }
 
 /* Statistics: so many inputs are known. empty: how many of them have no item. */
@@ -18839,7 +18834,8 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
     q->any |= items > 0;
-    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, q, i);
+    if (items == 0 && q->plan.steps != 0) dlpi_found_prove(q, i);
+    return true;
 }
 
 /* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
@@ -18871,7 +18867,7 @@ static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
 static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    if (u->failed) return; /* it stays the first that is not known */
+    if (u->failed || (x->barren && u->learned < u->run)) return; /* it stays the first one */
     if (u->learned < u->run) {
         dlpi_found_reopen(p, q, c);
         return;
@@ -18895,16 +18891,16 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const uint32_t made = loaded ? u->run : cell->made;
     if (loaded && cell->error.code != 0 &&
         !dlpi_found_leaves_out(p, q, c, (uint32_t)cell->error.position)) {
-        if (q->joins != NULL) q->joins->learned(q, c);
+        if (q->joins != NULL) q->joins->learned(q, c, false);
         return DLP_OK;
     }
     if (u->learned < made) dlpi_found_learn_all(p, q, i, c, made);
-    while (u->learned < made)
+    while (u->learned < made && !x->barren)
         if (!dlpi_found_learn_one(p, q, i, c, u->learned++, false)) return q->all->rc;
     if (!loaded && dlpi_found_leaves_out(p, q, c, 1) &&
         !dlpi_found_learn_one(p, q, i, c, u->learned++, true))
         return q->all->rc;
-    if (q->joins != NULL) q->joins->learned(q, c);
+    if (q->joins != NULL) q->joins->learned(q, c, x->barren != 0);
     dlpi_found_learned(p, q, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
@@ -18913,10 +18909,10 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     return DLP_OK;
 }
 
-/* True if an input that failed ends what is known of the stream. */
+/* True if an input that failed, or so many without an item, end what is known of the stream. */
 static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
-    return x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
-           q->use[x->known].epoch == q->epoch;
+    return x->barren || (x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
+                         q->use[x->known].epoch == q->epoch);
 }
 
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
@@ -19045,7 +19041,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
-               !q->use[x->known].failed) {
+               !dlpi_found_broken(q, x)) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
@@ -19265,12 +19261,35 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     u->used = dlpi_input_use(p, c, s);
 }
 
-/* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
-   row may be another rank's, so ranks that share a stream fail at the same batch. */
-DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s,
-                                            uint32_t r) {
+/* The error of a batch that lacks a row of stream i, which is barren: what was left out first may
+   be the cause. */
+DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i,
+                                        dlp_error *e) {
+    const bool rank = q->streams[i].barren == 1;
+    uint64_t inputs = 0;
+    for (uint32_t k = rank ? 0 : i; k < (rank ? q->cursors.n : i + 1); k++)
+        inputs += q->streams[k].empty;
+    dlpi_error_set(e, DLP_ERR_CALLBACK, "parts",
+                   "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; "
+                   "let load, expand or filter keep some",
+                   inputs, rank ? "rank " : "stream ",
+                   rank ? (uint64_t)p->rank : q->cursors.first + i);
+    dlpi_error_first(p->ctl, e);
+    dlpi_copy_text(e->stage, sizeof e->stage, p->source_stage->name);
+    e->epoch = q->epoch;
+}
+
+/* The batch in slot s lacks row r, and maybe more, of stream i of list q, which is broken: the
+   batch fails. The row may be another rank's, so ranks that share a stream fail at the same batch.
+   */
+DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, uint32_t i,
+                                            uint32_t s, uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, x->known)->error;
+    dlp_error e;
+    if (q->streams[i].barren)
+        dlpi_found_barren(p, q, i, &e);
+    else
+        e = dlpi_input_at(p, q->streams[i].known)->error;
     e.position = slot->position + r;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
@@ -19413,8 +19432,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
         b = dlpi_found_lacks(q, i);
         broken = dlpi_found_broken(b, &b->streams[i]);
-        if (before + (end - r) + after > 0 && broken)
-            dlpi_found_fail_batch(p, &b->streams[i], s, r);
+        if (before + (end - r) + after > 0 && broken) dlpi_found_fail_batch(p, b, i, s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
@@ -21290,7 +21308,9 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
-    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return q;
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch ||
+        x->barren)
+        return q;
     return dlpi_branches_lacks(rows, i);
 }
 
@@ -21309,11 +21329,9 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     }
 }
 
-static void dlpi_joined_learned(dlpi_found *q, uint32_t c) {
-    if (q->use[c].failed)
-        q->joined->left = true;
-    else
-        dlpi_joined_release(q, c);
+static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
+    q->joined->left |= last || q->use[c].failed;
+    if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
 /* Release what cells keep that were put off their lists, or that nobody learns since one before
@@ -21392,9 +21410,9 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
         if (x->known == DLPI_FOUND_NONE) {
             x->empty++;
-            if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+            if (q->plan.steps != 0) dlpi_found_prove(q, i);
         }
-        if (j->j.found.streams[i].rows == 0) return false;
+        if (x->barren || j->j.found.streams[i].rows == 0) return false;
     }
     dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
     memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,

@@ -53,8 +53,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
         b = dlpi_found_lacks(q, i);
         broken = dlpi_found_broken(b, &b->streams[i]);
-        if (before + (end - r) + after > 0 && broken)
-            dlpi_found_fail_batch(p, &b->streams[i], s, r);
+        if (before + (end - r) + after > 0 && broken) dlpi_found_fail_batch(p, b, i, s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;

@@ -128,7 +128,9 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
-    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch) return q;
+    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch ||
+        x->barren)
+        return q;
     return dlpi_branches_lacks(rows, i);
 }
 
@@ -147,11 +149,9 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     }
 }
 
-static void dlpi_joined_learned(dlpi_found *q, uint32_t c) {
-    if (q->use[c].failed)
-        q->joined->left = true;
-    else
-        dlpi_joined_release(q, c);
+static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
+    q->joined->left |= last || q->use[c].failed;
+    if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
 /* Release what cells keep that were put off their lists, or that nobody learns since one before
@@ -230,9 +230,9 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
         if (x->known == DLPI_FOUND_NONE) {
             x->empty++;
-            if (q->plan.steps != 0 && dlpi_found_barren(p, q, i)) return false;
+            if (q->plan.steps != 0) dlpi_found_prove(q, i);
         }
-        if (j->j.found.streams[i].rows == 0) return false;
+        if (x->barren || j->j.found.streams[i].rows == 0) return false;
     }
     dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
     memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,

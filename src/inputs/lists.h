@@ -34,11 +34,12 @@ typedef struct dlpi_found_stream {
     uint64_t epoch, next;       /* whose input is asked for next */
     uint64_t rows;              /* known after `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* after the last row given, or where the present window begins,
+    int barren;     /* these prove that no item comes: 1: of this rank; 2: of this stream; 0: not */
+    dlpi_cursor at; /* after the last row given, or where the present window begins,
                                    with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-    dlpi_cursor after;          /* that window */
+    uint64_t given; /* rows in this epoch */
+    uint64_t length, check;                    /* of the window that is open; length 0: none is */
+    dlpi_cursor after;                         /* that window */
     uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
                                                   of them, and how many there are */
     uint64_t pass_items;
@@ -107,7 +108,7 @@ typedef struct dlpi_found_joins {
     void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
     void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
-    void (*learned)(struct dlpi_found *q, uint32_t c);            /* cell c */
+    void (*learned)(struct dlpi_found *q, uint32_t c, bool last); /* cell c; last: no other is */
     void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
                                                                      will, after its window, */
     void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
@@ -341,6 +342,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         x->known = x->head;
         x->last_known = DLPI_FOUND_NONE;
         x->rows = x->empty = x->given = 0;
+        x->barren = 0;
         x->at = (dlpi_cursor){0, 0, 0, 0};
         if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;

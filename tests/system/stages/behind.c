@@ -710,6 +710,70 @@ static void mix__seldom_branch__waited_for(void) {
     CHECK(rows == 6 && dlp_pipe_close(p) == DLP_OK);
 }
 
+static int none_keep(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+static int slow_fetch(void *user, dlp_item *it) {
+    usleep(200);
+    return number_fetch(user, it);
+}
+
+/* A mix of 50 items and one of a branch that gives none, in batches of 2. Returns what ended it. */
+static int mix_barren(uint64_t seed, int64_t steps, int slow, uint32_t *rows, dlp_error *err) {
+    static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0};
+    static const uint64_t weights[] = {50, 1};
+    const char *const from[] = {"a", "keep", NULL};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 100}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = slow ? slow_fetch : number_fetch, .fields = &x, .n_fields = 1},
+         .workers = {.num_workers = slow}},
+        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = 4}},
+        {.name = "b",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = none_keep}},
+        {.name = "mix", .verb = DLP_MIX, .from = from, .mix = {.weights = weights}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
+    const dlp_pipe_desc desc = {.steps_per_epoch = steps, .seed = seed};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc = dlp_pipe_open(&p, DLP_NODES(nodes), &desc, err);
+    CHECK(rc == DLP_OK);
+    *rows = 0;
+    while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        *rows += b->valid_count;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    if (p != NULL) *err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc;
+}
+
+/* The batch that wants an item of the branch fails. Those before it come, however fast it is known
+   that the branch gives none; and an epoch that ends before it has no error. */
+static void mix__branch_without_items__fails_where_it_is_drawn(void) {
+    uint32_t before = 0;
+    for (uint64_t seed = 1; seed < 5; seed++) {
+        uint32_t rows, first = 0;
+        dlp_error err;
+        for (int slow = 0; slow < 3; slow++) {
+            CHECK(mix_barren(seed, 40, slow, &rows, &err) == DLP_ERR_CALLBACK);
+            CHECK(strstr(err.message, "the last 8 inputs of rank 0 gave no item") != NULL);
+            CHECK(err.position / 2 == rows / 2);
+            if (slow > 0) CHECK(rows == first);
+            first = rows;
+        }
+        before += first;
+        if (first > 0) CHECK(mix_barren(seed, first / 2, 0, &rows, &err) == DLP_END);
+        if (first > 0) CHECK(rows == first);
+    }
+    CHECK(before > 0);
+}
+
 int main(int argc, char **argv) {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
     const uint64_t from = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -731,6 +795,7 @@ int main(int argc, char **argv) {
     zip__rows_left_out_before_others_are_known__no_error();
     zip__all_rows_of_a_stream_left_out__the_others_come();
     mix__seldom_branch__waited_for();
+    mix__branch_without_items__fails_where_it_is_drawn();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");
