@@ -78,10 +78,10 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
 }
 
 /* Stream i had an input without an item: if its inputs prove that no item comes, nothing more of
-   the stream becomes known. Either no input of the epoch has had any, in so many passes of each stream, or
-   this stream had none in very many. If another stream had items, passes of this one prove less:
-   each pass deals the inputs again. Inputs of a stream prove it in their order. So neither workers
-   nor their times decide whether an epoch fails, nor at which batch. */
+   the stream becomes known. Either no input of the epoch has had any, in so many passes of each
+   stream, or this stream had none in very many. If another stream had items, passes of this one
+   prove less: each pass deals the inputs again. Inputs of a stream prove it in their order. So
+   neither workers nor their times decide whether an epoch fails, nor at which batch. */
 static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     const uint64_t s = q->cursors.first + i;
     dlpi_found_stream *x = &q->streams[i];
