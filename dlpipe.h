@@ -2856,7 +2856,8 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
-                            item, that is an error. Each epoch begins with the first pass
+                            item, the batch that lacks one fails. Each epoch begins with the first
+                            pass
      DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
                             out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
                             leaves it. A state is as exact at its 10^9th batch as at the first
