@@ -1,7 +1,6 @@
 /* needs: parts */
 #pragma once
 #include "api/stages.h"
-#include "api/queues.h"
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child

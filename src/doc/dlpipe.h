@@ -47,7 +47,6 @@
    The base:
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    >>order          HASHES, KEYED PERMUTATIONS
    Items, batches, orders:
    >>dataset        FIELDS, DATASETS, ITEMS
@@ -89,6 +88,8 @@
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    All of them in one table:
    >>graph          A PIPELINE AS A TABLE OF NODES
+   Queues for programs of your own:
+   >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-offer >>impl-order

@@ -774,6 +774,87 @@ static void mix__branch_without_items__fails_where_it_is_drawn(void) {
     CHECK(before > 0);
 }
 
+/* ---- more streams than a rank of four reads ---- */
+
+static int keep_half(void *user, const dlp_item *it) {
+    uint64_t x;
+    (void)user;
+    memcpy(&x, it->data[0], sizeof x);
+    return dlp_hash(x, 7, 0, 0) % 2 == 0;
+}
+static int third_keep(void *user, const dlp_item *it) {
+    uint64_t x;
+    (void)user;
+    memcpy(&x, it->data[0], sizeof x);
+    return dlp_hash(x, 6, 0, 0) % 3 != 0;
+}
+
+enum { MANY = 32, EACH = 2, ON_FOUR = 5, ROOM = 60 };
+
+/* At most `most` batches of a rank of a filtered mix of 32 streams: its rows, and the state after
+   the last one. Returns how many batches there were. */
+static uint32_t many_streams(uint32_t rank, uint32_t world, const dlp_state *resume, uint32_t most,
+                             uint64_t (*rows)[MANY * EACH], dlp_state *state) {
+    static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0};
+    static const uint64_t weights[] = {3, 1};
+    const char *const from[] = {"kept", "b", NULL};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 3000, .shuffle = 1}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1},
+         .workers = {.num_workers = 1 + (int32_t)rank % 3}},
+        {.name = "kept", .verb = DLP_FILTER, .filter = {.keep = third_keep}},
+        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = 1000, .shuffle = 1}},
+        {.name = "b",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "mix", .verb = DLP_MIX, .from = from, .mix = {.weights = weights}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_half}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = MANY * EACH, .last = DLP_LAST_DROP}}};
+    const dlp_pipe_desc desc = {.seed = 3,
+                                .epochs = EPOCHS,
+                                .streams = MANY,
+                                .uneven = world > 1,
+                                .rank = rank,
+                                .world_size = world,
+                                .resume = resume};
+    dlp_pipe *p = NULL;
+    dlp_error err = {.code = 0};
+    dlp_batch *b;
+    uint32_t n = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK);
+    if (p == NULL) puts(err.message);
+    while (p != NULL && n < most && n < ROOM && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        CHECK(b->valid_count == MANY * EACH / world);
+        memcpy(rows[n++] + rank * (MANY * EACH / world), b->fields[0].data, b->count * 8u);
+        CHECK(dlp_pipe_state(p, b, state) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return n;
+}
+
+/* One rank, then four that go on from its state, then one that goes on from theirs: the rows of one
+   rank alone. */
+static void mix__32_streams__one_rank_then_four_then_one(void) {
+    static uint64_t alone[ROOM][MANY * EACH], parts[ROOM][MANY * EACH];
+    dlp_state one, last[4], merged;
+    const uint32_t n = many_streams(0, 1, NULL, ROOM, alone, &one);
+    CHECK(n >= 20 && n < ROOM);
+    for (uint32_t at = 1; at < 10; at += 4) {
+        memset(parts, 0, sizeof parts);
+        CHECK(many_streams(0, 1, NULL, at, parts, &one) == at);
+        for (uint32_t rank = 0; rank < 4; rank++)
+            CHECK(many_streams(rank, 4, &one, ON_FOUR, parts + at, &last[rank]) == ON_FOUR);
+        CHECK(dlp_state_merge(&merged, last, 4, NULL) == DLP_OK);
+        CHECK(many_streams(0, 1, &merged, ROOM - at - ON_FOUR, parts + at + ON_FOUR, &one) ==
+              n - at - ON_FOUR);
+        CHECK(memcmp(parts, alone, sizeof parts) == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
     const uint64_t from = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -796,6 +877,7 @@ int main(int argc, char **argv) {
     zip__all_rows_of_a_stream_left_out__the_others_come();
     mix__seldom_branch__waited_for();
     mix__branch_without_items__fails_where_it_is_drawn();
+    mix__32_streams__one_rank_then_four_then_one();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");
