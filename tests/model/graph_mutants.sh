@@ -85,12 +85,12 @@ mutate() {
         if (/^-/) old = old "\n" substr($0, 2)
         else new = new "\n" substr($0, 2)
     }
-    FNR != NR { text = text "\n" $0 }
+    FNR != NR { text = "\n" $0 }
     END {
         at = index(text, old)
         if (!old || !at || index(substr(text, at + 1), old)) exit 3
         print substr(text, 2, at - 2) new substr(text, at + length(old))
-    }' $dir/list dlpipe.h
+    }' $dir/list RS='\001' dlpipe.h
 }
 
 # Which test notices mutant $1? One line into $dir/$1.result, which says nothing if none does.

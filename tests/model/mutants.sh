@@ -256,7 +256,7 @@ mutate() {
         if (sign == "-") old[parts] = old[parts] "\n" substr($0, 2)
         else new[parts] = new[parts] "\n" substr($0, 2)
     }
-    FNR != NR { text = text "\n" $0 }
+    FNR != NR { text = "\n" $0 }
     END {
         if (!parts) exit 3
         for (i = 1; i <= parts; i++) { # the last of its lines may be the beginning of one
@@ -265,7 +265,7 @@ mutate() {
             text = substr(text, 1, at - 1) new[i] substr(text, at + length(old[i]))
         }
         print substr(text, 2)
-    }' "$out/list" "$out/dlpipe.h"
+    }' "$out/list" RS='\001' "$out/dlpipe.h"
 }
 
 limited() { # seconds command...
