@@ -1517,7 +1517,7 @@ typedef struct dlp_link {
     int32_t from_stage, to_stage; /* as added; -1: the consumer */
     int32_t kind;                 /* DLP_LINK_* */
     int32_t writers, readers;
-    int32_t pad0;
+    int32_t rule;      /* of a claim link DLP_DEAL_*, of a link to an out DLP_FULL_* */
     uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
                           of another version 0 if not known */
     uint64_t bytes;    /* of its words; they are part of other lines of the plan */
@@ -1562,7 +1562,8 @@ typedef struct dlp_plan {
    - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text, a line for each of its lines, the total, and the links.
+/* Write a plan as text, a line for each of its lines, the total, and the links. The line of a link
+   ends with its rule: "in turns", or what an out keeps that is behind.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */
@@ -8681,7 +8682,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 4u
+#define DLPI_FORMAT 5u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -8788,9 +8789,9 @@ typedef struct dlpi_pipe_rec {
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     DLPI_SHAPE_MEMBERS;
-    int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
+    int32_t cpus, reserved0, has_item_cells, reserved1;
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_waiters, reserved;
+    uint64_t reserved[3];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
@@ -8798,10 +8799,10 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                           /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers;        /* n_workers counts an inline one */
-    int32_t num_workers;                    /* 0: inline */
-    int32_t placement, zeroes, deadline_ms; /* zeroes: 1: each row, before fetch */
+    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t num_workers;             /* 0: inline */
+    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of dlp_link */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
@@ -16485,11 +16486,11 @@ typedef struct dlpi_seen_stage {
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight;
-    bool zeroes;                                     /* each row, before fetch */
-    bool process;                                    /* its workers are processes */
-    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;                               /* in a slot */
+    int32_t in_flight, rule;         /* rule: of the link before it */
+    bool zeroes;                     /* each row, before fetch */
+    bool process;                    /* its workers are processes */
+    const dlpi_stage_ops *ops;       /* NULL: of a kind that is not known here */
+    uint64_t ready_at;               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;
@@ -16610,14 +16611,20 @@ static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* A number of the region, or `otherwise` if it is not 1..most. */
+DLPI_COLD
+static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
+    return n >= 1 && n <= most ? n : otherwise;
+}
+
 /* What a stage's record says of its workers, row->n_workers at most. */
 DLPI_COLD
 static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
-    const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
+    const int32_t n = row->n_workers;
     row->workers = r->num_workers;
-    row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
-    row->active = active >= 1 && active <= n ? active : n;
-    row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->workers_min = dlpi_seen_within(r->workers_min, n, 0);
+    row->active = dlpi_seen_within(DLPI_LOAD_RLX(&r->active), n, n); /* statistics */
+    row->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
     row->zeroes = r->zeroes != 0;
     row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
 }
@@ -16640,6 +16647,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
+    row->rule = st->w.dispatch;
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
     if (st->work < 0) return;
@@ -16739,14 +16747,18 @@ static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *
                    stage < 0 ? "consumer" : s->stages[stage].name);
 }
 
+/* Add a link of so many records, each of so many bytes. */
 DLPI_COLD
 static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
-                               int32_t to) {
+                               int32_t to, uint64_t records, uint64_t each) {
     dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
     memset(l, 0, sizeof *l);
     dlpi_link_end(s, from, &l->from_stage, l->from);
     dlpi_link_end(s, to, &l->to_stage, l->to);
     l->kind = DLP_LINK_SPSC;
+    l->capacity = records;
+    l->bytes = dlpi_times(each, records);
+    l->rule = to < 0 ? 0 : s->stages[to].rule;
     l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
     l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
     return l;
@@ -16775,10 +16787,9 @@ static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         dlp_link *l;
         if (s->stages[i].ops == NULL || s->stages[i].ops->sharing == NULL) continue;
-        l = dlpi_link_add(s, out, n, from, (int32_t)i);
+        l = dlpi_link_add(s, out, n, from, (int32_t)i, s->n_slots, sizeof(uint64_t));
         if (!dlpi_link_in_order(s, from)) l->kind = DLP_LINK_GATHER;
         l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
-        l->bytes = dlpi_times(sizeof(uint64_t), s->n_slots);
     }
 }
 
@@ -16787,7 +16798,7 @@ DLPI_COLD
 static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
     for (uint32_t k = 0; k <= s->n_work; k++) {
         int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
-        dlp_link *l = dlpi_link_add(s, out, n, from, to);
+        dlp_link *l = dlpi_link_add(s, out, n, from, to, s->prefetch, 0);
         uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
         if (to >= 0 && !dlpi_link_in_order(s, to)) {
             l->kind = DLP_LINK_CLAIM;
@@ -16795,7 +16806,6 @@ static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out,
         } else if (!dlpi_link_in_order(s, from)) {
             l->kind = DLP_LINK_GATHER;
         }
-        l->capacity = s->prefetch;
         l->bytes = dlpi_times(bytes, s->n_slots);
     }
 }
@@ -16808,23 +16818,18 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     dlp_link *l;
     for (uint32_t i = 0; i < s->n_stages; i++)
         if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
-    l = dlpi_link_add(s, out, &n, -1, sampler);
-    l->capacity = s->n_slots;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
+    dlpi_link_add(s, out, &n, -1, sampler, s->n_slots, sizeof(uint32_t));
     for (int32_t i = 0, from = sampler; i < (int32_t)s->n_stages; i++) { /* of cells of their own */
         if (s->stages[i].work < (int32_t)s->n_work) continue;
-        l = dlpi_link_add(s, out, &n, from, i);
+        l = dlpi_link_add(s, out, &n, from, i, s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count,
+                          sizeof(dlpi_claim_word));
         l->kind = dlpi_link_in_order(s, i) ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
         if (l->kind == DLP_LINK_SPSC) from = i;
-        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
-        l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
     dlpi_links_shared(s, out, &n);
-    if (dlpi_seen_buffers(s) == 0) return n;
-    l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
-    l->capacity = dlpi_seen_buffers(s);
-    l->bytes = dlpi_times(sizeof(uint32_t), l->capacity);
+    if (dlpi_seen_buffers(s) > 0) /* its buffers come back */
+        dlpi_link_add(s, out, &n, -1, s->final, dlpi_seen_buffers(s), sizeof(uint32_t));
     return n;
 }
 
@@ -23816,7 +23821,7 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
     o = st->self;
     o->p = p;
     o->capacity = queue->capacity != 0 ? queue->capacity : 1;
-    o->full = queue->full;
+    o->full = st->w.dispatch = queue->full; /* the rule of its link */
     o->host = host;
     o->users = 1; /* the pipe itself */
     return dlpi_added(p, st, DLP_OK);
@@ -28201,7 +28206,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->id = st->id;
     r->work = st->work;
     r->placement = st->w.placement;
-    r->deadline_ms = st->w.deadline_ms;
+    r->rule = st->w.dispatch;
     if (st->work < 0) return;
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
@@ -28229,15 +28234,11 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_item_work = (uint32_t)p->n_item_work;
     r->shape = p->shape;
     r->cpus = p->cpus;
-    r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
-    r->threaded = p->sampler->w.num_workers;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
-    r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
-    r->off_waiters = p->areas[DLPI_AREA_WAITERS].offset;
     r->slot = p->slot;
 }
 
@@ -39402,10 +39403,14 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     for (uint32_t i = 0; i < plan->n_links; i++) {
         const dlp_link *l = &plan->links[i];
         char ends[80];
+        const char *rule = l->rule == 0                   ? ""
+                           : l->kind == DLP_LINK_CLAIM    ? ", in turns"
+                           : l->rule == DLP_FULL_DROP_NEW ? ", keeps the oldest"
+                                                          : ", keeps the newest";
         snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
-        dlpi_text_add(&t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n",
-                      ends, dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity,
-                      l->bytes);
+        dlpi_text_add(
+            &t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes%s\n", ends,
+            dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
     return dlpi_text_length(&t);
 }

@@ -521,6 +521,13 @@ static void draw_stages(screen *to, const watch *w) {
          (unsigned)s->ready);
 }
 
+/* What the queue does beside its kind: whose turn it is, and which batches a slow out keeps. */
+static const char *link_rule(const dlp_link *l) {
+    if (l->rule == 0) return "";
+    if (l->kind == DLP_LINK_CLAIM) return ", in turns";
+    return l->rule == DLP_FULL_DROP_NEW ? ", oldest" : ", newest";
+}
+
 /* The queues between stages, if a small screen has room for them and for some workers. */
 static void draw_links(screen *to, const watch *w) {
     const dlp_stats *s = &w->now.s;
@@ -533,8 +540,8 @@ static void draw_links(screen *to, const watch *w) {
         snprintf(ends, sizeof ends, "%.15s > %.14s", l->from, l->to);
         snprintf(ways, sizeof ways, "%d/%d", (int)l->writers, (int)l->readers);
         bar(picture, 10, &l->depth, "#", l->capacity);
-        line(to, 0, "%-32s %-6s %8s  [%s] %" PRIu64 " of %" PRIu64, ends, dlp_link_name(l->kind),
-             ways, picture, l->depth, l->capacity);
+        line(to, 0, "%-32s %-6s %8s  [%s] %" PRIu64 " of %" PRIu64 "%s", ends,
+             dlp_link_name(l->kind), ways, picture, l->depth, l->capacity, link_rule(l));
     }
 }
 
@@ -692,9 +699,9 @@ static void json_link(const dlp_link *l, const char *before) {
     printf(",");
     json_text("to", l->to);
     printf(",\"kind\":\"%s\",\"writers\":%d,\"readers\":%d,\"capacity\":%" PRIu64
-           ",\"bytes\":%" PRIu64 ",\"depth\":%" PRIu64 "}",
+           ",\"bytes\":%" PRIu64 ",\"depth\":%" PRIu64 ",\"rule\":%d}",
            dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes,
-           l->depth);
+           l->depth, (int)l->rule);
 }
 
 static void json_counter(const dlp_counter_stats *c, const char *before) {

@@ -90,7 +90,7 @@ typedef struct dlp_link {
     int32_t from_stage, to_stage; /* as added; -1: the consumer */
     int32_t kind;                 /* DLP_LINK_* */
     int32_t writers, readers;
-    int32_t pad0;
+    int32_t rule;      /* of a claim link DLP_DEAL_*, of a link to an out DLP_FULL_* */
     uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
                           of another version 0 if not known */
     uint64_t bytes;    /* of its words; they are part of other lines of the plan */
@@ -135,7 +135,8 @@ typedef struct dlp_plan {
    - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text, a line for each of its lines, the total, and the links.
+/* Write a plan as text, a line for each of its lines, the total, and the links. The line of a link
+   ends with its rule: "in turns", or what an out keeps that is behind.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */

@@ -142,7 +142,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->id = st->id;
     r->work = st->work;
     r->placement = st->w.placement;
-    r->deadline_ms = st->w.deadline_ms;
+    r->rule = st->w.dispatch;
     if (st->work < 0) return;
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
@@ -169,15 +169,11 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_item_work = (uint32_t)p->n_item_work;
     r->shape = p->shape;
     r->cpus = p->cpus;
-    r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
-    r->threaded = p->sampler->w.num_workers;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
-    r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
-    r->off_waiters = p->areas[DLPI_AREA_WAITERS].offset;
     r->slot = p->slot;
 }
 

@@ -16,13 +16,17 @@ static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *
                    stage < 0 ? "consumer" : s->stages[stage].name);
 }
 
+/* Add a link of so many records, each of so many bytes. */
 static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
-                               int32_t to) {
+                               int32_t to, uint64_t records, uint64_t each) {
     dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
     memset(l, 0, sizeof *l);
     dlpi_link_end(s, from, &l->from_stage, l->from);
     dlpi_link_end(s, to, &l->to_stage, l->to);
     l->kind = DLP_LINK_SPSC;
+    l->capacity = records;
+    l->bytes = dlpi_times(each, records);
+    l->rule = to < 0 ? 0 : s->stages[to].rule;
     l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
     l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
     return l;
@@ -47,10 +51,9 @@ static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         dlp_link *l;
         if (s->stages[i].ops == NULL || s->stages[i].ops->sharing == NULL) continue;
-        l = dlpi_link_add(s, out, n, from, (int32_t)i);
+        l = dlpi_link_add(s, out, n, from, (int32_t)i, s->n_slots, sizeof(uint64_t));
         if (!dlpi_link_in_order(s, from)) l->kind = DLP_LINK_GATHER;
         l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
-        l->bytes = dlpi_times(sizeof(uint64_t), s->n_slots);
     }
 }
 
@@ -58,7 +61,7 @@ static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
 static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
     for (uint32_t k = 0; k <= s->n_work; k++) {
         int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
-        dlp_link *l = dlpi_link_add(s, out, n, from, to);
+        dlp_link *l = dlpi_link_add(s, out, n, from, to, s->prefetch, 0);
         uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
         if (to >= 0 && !dlpi_link_in_order(s, to)) {
             l->kind = DLP_LINK_CLAIM;
@@ -66,7 +69,6 @@ static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out,
         } else if (!dlpi_link_in_order(s, from)) {
             l->kind = DLP_LINK_GATHER;
         }
-        l->capacity = s->prefetch;
         l->bytes = dlpi_times(bytes, s->n_slots);
     }
 }
@@ -78,23 +80,18 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     dlp_link *l;
     for (uint32_t i = 0; i < s->n_stages; i++)
         if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
-    l = dlpi_link_add(s, out, &n, -1, sampler);
-    l->capacity = s->n_slots;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
+    dlpi_link_add(s, out, &n, -1, sampler, s->n_slots, sizeof(uint32_t));
     for (int32_t i = 0, from = sampler; i < (int32_t)s->n_stages; i++) { /* of cells of their own */
         if (s->stages[i].work < (int32_t)s->n_work) continue;
-        l = dlpi_link_add(s, out, &n, from, i);
+        l = dlpi_link_add(s, out, &n, from, i, s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count,
+                          sizeof(dlpi_claim_word));
         l->kind = dlpi_link_in_order(s, i) ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
         if (l->kind == DLP_LINK_SPSC) from = i;
-        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
-        l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
     dlpi_links_shared(s, out, &n);
-    if (dlpi_seen_buffers(s) == 0) return n;
-    l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
-    l->capacity = dlpi_seen_buffers(s);
-    l->bytes = dlpi_times(sizeof(uint32_t), l->capacity);
+    if (dlpi_seen_buffers(s) > 0) /* its buffers come back */
+        dlpi_link_add(s, out, &n, -1, s->final, dlpi_seen_buffers(s), sizeof(uint32_t));
     return n;
 }
 

@@ -16,11 +16,11 @@ typedef struct dlpi_seen_stage {
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight;
-    bool zeroes;                                     /* each row, before fetch */
-    bool process;                                    /* its workers are processes */
-    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;                               /* in a slot */
+    int32_t in_flight, rule;         /* rule: of the link before it */
+    bool zeroes;                     /* each row, before fetch */
+    bool process;                    /* its workers are processes */
+    const dlpi_stage_ops *ops;       /* NULL: of a kind that is not known here */
+    uint64_t ready_at;               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;
@@ -134,13 +134,18 @@ static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* A number of the region, or `otherwise` if it is not 1..most. */
+static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
+    return n >= 1 && n <= most ? n : otherwise;
+}
+
 /* What a stage's record says of its workers, row->n_workers at most. */
 static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
-    const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
+    const int32_t n = row->n_workers;
     row->workers = r->num_workers;
-    row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
-    row->active = active >= 1 && active <= n ? active : n;
-    row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->workers_min = dlpi_seen_within(r->workers_min, n, 0);
+    row->active = dlpi_seen_within(DLPI_LOAD_RLX(&r->active), n, n); /* statistics */
+    row->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
     row->zeroes = r->zeroes != 0;
     row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
 }
@@ -161,6 +166,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
+    row->rule = st->w.dispatch;
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
     if (st->work < 0) return;

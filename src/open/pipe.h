@@ -26,10 +26,14 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     for (uint32_t i = 0; i < plan->n_links; i++) {
         const dlp_link *l = &plan->links[i];
         char ends[80];
+        const char *rule = l->rule == 0                   ? ""
+                           : l->kind == DLP_LINK_CLAIM    ? ", in turns"
+                           : l->rule == DLP_FULL_DROP_NEW ? ", keeps the oldest"
+                                                          : ", keeps the newest";
         snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
-        dlpi_text_add(&t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n",
-                      ends, dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity,
-                      l->bytes);
+        dlpi_text_add(
+            &t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes%s\n", ends,
+            dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
     return dlpi_text_length(&t);
 }

@@ -42,7 +42,7 @@
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 4u
+#define DLPI_FORMAT 5u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -149,9 +149,9 @@ typedef struct dlpi_pipe_rec {
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     DLPI_SHAPE_MEMBERS;
-    int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
+    int32_t cpus, reserved0, has_item_cells, reserved1;
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_waiters, reserved;
+    uint64_t reserved[3];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
@@ -159,10 +159,10 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                           /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers;        /* n_workers counts an inline one */
-    int32_t num_workers;                    /* 0: inline */
-    int32_t placement, zeroes, deadline_ms; /* zeroes: 1: each row, before fetch */
+    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t num_workers;             /* 0: inline */
+    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of dlp_link */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */

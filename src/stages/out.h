@@ -241,7 +241,7 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
     o = st->self;
     o->p = p;
     o->capacity = queue->capacity != 0 ? queue->capacity : 1;
-    o->full = queue->full;
+    o->full = st->w.dispatch = queue->full; /* the rule of its link */
     o->host = host;
     o->users = 1; /* the pipe itself */
     return dlpi_added(p, st, DLP_OK);

@@ -359,7 +359,6 @@ static const struct field {
     {"pipe.words_max", DLPI_REC_PIPE, OF(dlpi_pipe_rec, words_max)},
     {"pipe.trace_events", DLPI_REC_PIPE, OF(dlpi_pipe_rec, trace_events)},
     {"pipe.cpus", DLPI_REC_PIPE, OF(dlpi_pipe_rec, cpus)},
-    {"pipe.unordered", DLPI_REC_PIPE, OF(dlpi_pipe_rec, unordered)},
     {"pipe.plan_bytes", DLPI_REC_PIPE, OF(dlpi_pipe_rec, plan_bytes)},
     {"pipe.batches_per_epoch", DLPI_REC_PIPE, OF(dlpi_pipe_rec, batches_per_epoch)},
     {"stage.kind", DLPI_REC_STAGES, OF(dlpi_stage_rec, kind)},

@@ -731,9 +731,11 @@ static void told__by_name__capacity_held_missed(int transfer) {
     CHECK(plan.n_links == one.n_links + 2);
     l = link_to(plan.links, plan.n_links, "log");
     CHECK(l != NULL && l->capacity == 2 && l->kind == DLP_LINK_GATHER);
-    CHECK(l != NULL && strcmp(l->from, "read") == 0);
+    CHECK(l != NULL && strcmp(l->from, "read") == 0 && l->rule == DLP_FULL_KEEP_NEWEST);
     l = link_to(plan.links, plan.n_links, "eval");
-    CHECK(l != NULL && l->capacity == 3 && l->readers == 1);
+    CHECK(l != NULL && l->capacity == 3 && l->readers == 1 && l->rule == DLP_FULL_WAIT);
+    CHECK(dlp_plan_format(&plan, text, sizeof text) > 0);
+    CHECK(strstr(text, " bytes, keeps the newest\n") != NULL && strstr(text, "turns") == NULL);
     if ((p = opened(of, n, &desc)) == NULL) return;
     log = found(p, "log");
     eval = found(p, "eval");
@@ -748,7 +750,9 @@ static void told__by_name__capacity_held_missed(int transfer) {
     own = stats.stages[dlp_node_stage(p, "eval")].own;
     CHECK(own[DLP_OUT_CAPACITY] == 3 && own[DLP_OUT_HELD] == 2 && own[DLP_OUT_MISSED] == 0);
     l = link_to(stats.links, stats.n_links, "eval");
-    CHECK(l != NULL && l->depth == 2);
+    CHECK(l != NULL && l->depth == 2 && l->rule == DLP_FULL_WAIT);
+    l = link_to(stats.links, stats.n_links, "log");
+    CHECK(l != NULL && l->rule == DLP_FULL_KEEP_NEWEST);
     CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
     CHECK(strstr(text, "Out: 'log' holds 1 of 2 batches and missed ") != NULL);
     CHECK(strstr(text, "goes on with the newest batches") != NULL);

@@ -70,6 +70,12 @@ $dir/top --once --interval 20 $owner >$dir/text
 grep -q '^out    \[##*.*\] log: # [23] held of 3  missed [0-9]*  goes on with the newest' \
     $dir/text && grep -q '^out  .* view: # 0 held of 2  missed 0  keeps the oldest' $dir/text ||
     fail "outs as text: $(cat $dir/text)"
+grep -q '"to":"log","kind":"gather".*"rule":2},{.*"to":"view".*"rule":1}' $dir/json ||
+    fail "links of outs as JSON: $(cat $dir/json)"
+grep -q '^read > log  .* of 3, newest$' $dir/text &&
+    grep -q '^read > view  .* of 2, oldest$' $dir/text &&
+    grep -q '^items > read .* of [0-9]*$' $dir/text ||
+    fail "links of outs as text: $(cat $dir/text)"
 kill -9 $owner
 wait $owner 2>/dev/null
 owner=''
