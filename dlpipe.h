@@ -545,7 +545,8 @@ DLPDEF const char *dlp_version(void);
     X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "open, start, then next and release") \
+    X(ERR_STATE, -5, "a call came at the wrong time, or a name is taken", \
+      "open, start, then next and release; or choose another name") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -8788,7 +8789,7 @@ typedef struct dlpi_pipe_rec {
     DLPI_SHAPE_MEMBERS;
     int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_waiters, reserved;
+    uint64_t reserved[3];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
@@ -28106,42 +28107,23 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
+/* What observers read of the pipe's words, and of a worker's. */
+#define DLPI_VIEW_CTL(X) \
+    X(tail) \
+    X(base) X(delivered) X(held) X(items) X(bytes) X(wait_ns) X(step_ns) X(first_ns) X(epoch) \
+        X(started_ns) X(stop) X(error_ready) X(error) X(skips) X(skip_ring)
+#define DLPI_VIEW_BLOCK(X) \
+    X(items) \
+    X(bytes) X(busy_ns) X(cpu_ns) X(current) X(since_ns) X(retried) X(left_out) X(trace_head) \
+        X(state) X(max_ns) X(hist) X(max_index) X(pid)
+
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 DLPI_COLD
 static uint64_t dlpi_view_hash(void) {
-#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
-#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
-    static const size_t at[] = {DLPI_CTL(tail),
-                                DLPI_CTL(base),
-                                DLPI_CTL(delivered),
-                                DLPI_CTL(held),
-                                DLPI_CTL(items),
-                                DLPI_CTL(bytes),
-                                DLPI_CTL(wait_ns),
-                                DLPI_CTL(step_ns),
-                                DLPI_CTL(first_ns),
-                                DLPI_CTL(epoch),
-                                DLPI_CTL(started_ns),
-                                DLPI_CTL(stop),
-                                DLPI_CTL(error_ready),
-                                DLPI_CTL(error),
-                                DLPI_CTL(skips),
-                                DLPI_CTL(skip_ring),
-                                DLPI_BLOCK(items),
-                                DLPI_BLOCK(bytes),
-                                DLPI_BLOCK(busy_ns),
-                                DLPI_BLOCK(cpu_ns),
-                                DLPI_BLOCK(current),
-                                DLPI_BLOCK(since_ns),
-                                DLPI_BLOCK(retried),
-                                DLPI_BLOCK(left_out),
-                                DLPI_BLOCK(trace_head),
-                                DLPI_BLOCK(state),
-                                DLPI_BLOCK(max_ns),
-                                DLPI_BLOCK(hist),
-                                DLPI_BLOCK(max_index),
-                                DLPI_BLOCK(pid),
-                                offsetof(dlpi_stage_words, ready),
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member),
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member),
+    static const size_t at[] = {DLPI_VIEW_CTL(DLPI_CTL) DLPI_VIEW_BLOCK(DLPI_BLOCK)
+                                    offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
                                 sizeof(dlp_trace_event),
@@ -28205,8 +28187,6 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
-    r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
-    r->off_waiters = p->areas[DLPI_AREA_WAITERS].offset;
     r->slot = p->slot;
 }
 
@@ -38780,14 +38760,15 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
-/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+/* The new pipe is the caller's, if rc is DLP_OK; else, or with out NULL, it is closed, and *err
+   says what was wrong. */
 DLPI_COLD
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
-    if (rc == DLP_OK) {
+    if (rc == DLP_OK && out != NULL) {
         *out = p;
         return rc;
     }
-    if (p && err) *err = p->err;
+    if (rc != DLP_OK && p && err) *err = p->err;
     dlp_pipe_close(p);
     return rc;
 }
@@ -40196,8 +40177,6 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    /* the stage that reads has the name, and no other one */
-    if (t->makes > 0 || t->joins != NULL) t->p->node = NULL;
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
@@ -42008,10 +41987,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    rc = dlp_pipe_plan(p, out);
-    if (rc != DLP_OK && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, dlp_pipe_plan(p, out), err);
 }
 
 DLPI_COLD
@@ -42023,7 +41999,8 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
         if (kind == DLP_STAGE_SCRATCH) continue;
         if (strcmp(p->stages[i].name, name) != 0) continue;
         found = i;
-        if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
+        /* a fetch may be the copy that no row named; a push is its sampler and the stage behind */
+        if (kind != DLP_STAGE_FETCH && kind != DLP_STAGE_SAMPLER) break;
     }
     return found;
 }
@@ -42243,9 +42220,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     int rc = dlpi_open_args(to, to, "", desc, err);
     if (rc != DLP_OK) return rc;
     rc = dlpi_loader_fill(&p, desc, to, err);
-    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPI_COLD
@@ -42518,9 +42493,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
     if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_choose(&d, &choice, to, err)) != DLP_OK) return rc;
     rc = dlpi_chunks_begin(&p, &d, choice.preload, to, err);
-    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {

@@ -151,7 +151,7 @@ typedef struct dlpi_pipe_rec {
     DLPI_SHAPE_MEMBERS;
     int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_waiters, reserved;
+    uint64_t reserved[3];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
