@@ -546,7 +546,8 @@ DLPDEF const char *dlp_version(void);
     X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "open, start, then next and release") \
+    X(ERR_STATE, -5, "a call came at the wrong time, or a name is taken", \
+      "open, start, then next and release; or choose another name") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -26170,41 +26171,29 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* So many documents, from anywhere in an input on, lie in so many inputs. */
-static uint64_t dlpi_pack_inputs(const dlpi_pack *k, uint64_t documents) {
-    const uint64_t least = k->x.found.least_items;
-    return 1 + (documents - 1 + least - 1) / least;
-}
-
 /* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
    pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    const uint64_t rows = dlpi_found_look(p, &k->x.found), n = k->d.window;
+    const dlpi_found *q = &k->x.found;
+    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
     uint64_t pieces, all;
     if (k->d.rule == DLP_PACK_CUT)
-        return dlpi_pack_inputs(k, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
-                                                : dlpi_times(rows, k->most));
+        return dlpi_found_lie_in(q, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
+                                                 : dlpi_times(rows, k->most));
     pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
-    all = dlpi_pack_inputs(k, dlpi_times(rows, n));
+    all = dlpi_found_lie_in(q, dlpi_times(rows, n));
     return pieces < all ? pieces : all;
 }
 
-/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+/* What a cell has: the documents of an input; and where each ends, where they may be several. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
     int rc;
-    q->most_run = 1;
-    if (!k->makes) {
-        rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
-        if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
-        q->d.max_part_bytes = x->level->bytes;
-        dlpi_arrived_place(x);
-        return rc;
-    }
     q->most_items = k->most_documents;
     rc = dlpi_expand_bytes(p, st, x, st->fields);
     q->most_items = q->plan.most;
+    if (!k->makes) return rc;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
         dlpi_sum(k->ends, sizeof(dlpi_pack_ends) + dlpi_times(k->most_documents, 4));
@@ -26328,33 +26317,8 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of an input, and note where each ends. */
-static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
-    const dlpi_pack *k = dlpi_pack_of(w->p);
-    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
-    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = dlpi_expand_load_by(w, &k->x, c);
-    uint64_t tokens = 0;
-    if (rc != 0) return rc;
-    to->n = (uint32_t)cell->items;
-    for (uint32_t i = 0; i < to->n; i++) {
-        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
-        to->end[i] = (uint32_t)tokens;
-    }
-    if (to->n > 0 && to->n < k->x.found.least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "the input made %" PRIu32 " documents with tokens, min_documents of "
-                        "\"%s\" is %" PRIu64 "; lower it",
-                        to->n, w->st->name, k->x.found.least_items);
-    cell->items = tokens;
-    cell->bytes = tokens * k->unit[0];
-    return 0;
-}
-
-static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_pack *k = dlpi_pack_of(w->p);
+/* Fetch the one document of an input. */
+static int dlpi_pack_load_one(dlpi_worker *w, const dlpi_pack *k, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlp_item given = dlpi_expand_in(w, &k->x, cell);
     dlp_item in = given;
@@ -26369,6 +26333,32 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc != 0) return rc;
     cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
+    return 0;
+}
+
+/* Make the documents of an input, and note where each ends. */
+static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
+    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint64_t tokens = 0;
+    int rc;
+    if (k->ends == 0) return dlpi_pack_load_one(w, k, c);
+    if ((rc = dlpi_expand_load_by(w, &k->x, c)) != 0) return rc;
+    to->n = (uint32_t)cell->items;
+    for (uint32_t i = 0; i < to->n; i++) {
+        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        to->end[i] = (uint32_t)tokens;
+    }
+    if (to->n > 0 && to->n < k->x.found.least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "the input made %" PRIu32 " documents with tokens, min_documents of "
+                        "\"%s\" is %" PRIu64 "; lower it",
+                        to->n, w->st->name, k->x.found.least_items);
+    cell->items = tokens;
+    cell->bytes = tokens * k->unit[0];
     return 0;
 }
 
@@ -26397,36 +26387,37 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
-#define DLPI_PACK_SOURCE \
-    .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
-
-static const dlpi_source_ops dlpi_pack_source = {
-    DLPI_PACK_SOURCE,
-    .input = "document",
-    .load = dlpi_pack_load,
-};
-
 /* Bytes of the documents of an input, of which a cache is asked. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
 
-/* Behind a load, an expand or a cache. */
-static const dlpi_source_ops dlpi_pack_made_source = {
-    DLPI_PACK_SOURCE,
+static const dlpi_source_ops dlpi_pack_source = {
     .input = "input",
-    .load = dlpi_pack_load_made,
+    .sizes = dlpi_pack_sizes,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_pack_slot_bytes,
+    .row_bytes = sizeof(dlpi_pack_extra),
+    .row = dlpi_pack_row_extra,
+    .load = dlpi_pack_load,
     .keeps = dlpi_pack_keeps,
+    .config = dlpi_pack_config,
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
 };
 
-#define DLPI_PACK_OPS \
-    .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
-    .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
-    .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
-    .room = dlpi_rooms_each, .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
-
-static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
-static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
+static const dlpi_stage_ops dlpi_pack_ops = {
+    .kind = DLP_STAGE_PACK,
+    .expands = 1,
+    DLPI_OPS_OF_READS,
+    .seen = dlpi_pack_seen,
+    .words = {.items = "tokens", .windows = "documents"},
+    .self_bytes = sizeof(dlpi_pack),
+    .check = dlpi_pack_check,
+    .layout = dlpi_found_layout,
+    .private_words = "document tables",
+    .room = dlpi_rooms_each,
+    .blocks = dlpi_pack_blocks,
+    .live = dlpi_pack_live,
+    .source = &dlpi_pack_source,
+};
 
 /* An input has several documents, which are made as the levels of the stage say. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
@@ -26438,10 +26429,9 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
                            "node \"%s\" stands behind eight filters and maps; leave one out",
                            st->name);
     l->n_steps++;
+    k->makes = true;
     *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
     dlpi_copy_text(step->name, sizeof step->name, st->name);
-    st->ops = &dlpi_pack_made_ops;
-    k->makes = true;
     k->most_documents = k->x.found.most_items;
     return DLP_OK;
 }
@@ -28142,42 +28132,23 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
+/* What observers read of the pipe's words, and of a worker's. */
+#define DLPI_VIEW_CTL(X) \
+    X(tail) \
+    X(base) X(delivered) X(held) X(items) X(bytes) X(wait_ns) X(step_ns) X(first_ns) X(epoch) \
+        X(started_ns) X(stop) X(error_ready) X(error) X(skips) X(skip_ring)
+#define DLPI_VIEW_BLOCK(X) \
+    X(items) \
+    X(bytes) X(busy_ns) X(cpu_ns) X(current) X(since_ns) X(retried) X(left_out) X(trace_head) \
+        X(state) X(max_ns) X(hist) X(max_index) X(pid)
+
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 DLPI_COLD
 static uint64_t dlpi_view_hash(void) {
-#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
-#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
-    static const size_t at[] = {DLPI_CTL(tail),
-                                DLPI_CTL(base),
-                                DLPI_CTL(delivered),
-                                DLPI_CTL(held),
-                                DLPI_CTL(items),
-                                DLPI_CTL(bytes),
-                                DLPI_CTL(wait_ns),
-                                DLPI_CTL(step_ns),
-                                DLPI_CTL(first_ns),
-                                DLPI_CTL(epoch),
-                                DLPI_CTL(started_ns),
-                                DLPI_CTL(stop),
-                                DLPI_CTL(error_ready),
-                                DLPI_CTL(error),
-                                DLPI_CTL(skips),
-                                DLPI_CTL(skip_ring),
-                                DLPI_BLOCK(items),
-                                DLPI_BLOCK(bytes),
-                                DLPI_BLOCK(busy_ns),
-                                DLPI_BLOCK(cpu_ns),
-                                DLPI_BLOCK(current),
-                                DLPI_BLOCK(since_ns),
-                                DLPI_BLOCK(retried),
-                                DLPI_BLOCK(left_out),
-                                DLPI_BLOCK(trace_head),
-                                DLPI_BLOCK(state),
-                                DLPI_BLOCK(max_ns),
-                                DLPI_BLOCK(hist),
-                                DLPI_BLOCK(max_index),
-                                DLPI_BLOCK(pid),
-                                offsetof(dlpi_stage_words, ready),
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member),
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member),
+    static const size_t at[] = {DLPI_VIEW_CTL(DLPI_CTL) DLPI_VIEW_BLOCK(DLPI_BLOCK)
+                                    offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
                                 sizeof(dlp_trace_event),
@@ -38812,14 +38783,15 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
-/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+/* The new pipe is the caller's, if rc is DLP_OK; else, or with out NULL, it is closed, and *err
+   says what was wrong. */
 DLPI_COLD
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
-    if (rc == DLP_OK) {
+    if (rc == DLP_OK && out != NULL) {
         *out = p;
         return rc;
     }
-    if (p && err) *err = p->err;
+    if (rc != DLP_OK && p && err) *err = p->err;
     dlp_pipe_close(p);
     return rc;
 }
@@ -40232,8 +40204,6 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    /* the stage that reads has the name, and no other one */
-    if (t->makes > 0 || t->joins != NULL) t->p->node = NULL;
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
@@ -42044,10 +42014,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    rc = dlp_pipe_plan(p, out);
-    if (rc != DLP_OK && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, dlp_pipe_plan(p, out), err);
 }
 
 DLPI_COLD
@@ -42059,7 +42026,8 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
         if (kind == DLP_STAGE_SCRATCH) continue;
         if (strcmp(p->stages[i].name, name) != 0) continue;
         found = i;
-        if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
+        /* a fetch may be the copy that no row named; a push is its sampler and the stage behind */
+        if (kind != DLP_STAGE_FETCH && kind != DLP_STAGE_SAMPLER) break;
     }
     return found;
 }
@@ -42279,9 +42247,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     int rc = dlpi_open_args(to, to, "", desc, err);
     if (rc != DLP_OK) return rc;
     rc = dlpi_loader_fill(&p, desc, to, err);
-    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPI_COLD
@@ -42554,9 +42520,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
     if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_choose(&d, &choice, to, err)) != DLP_OK) return rc;
     rc = dlpi_chunks_begin(&p, &d, choice.preload, to, err);
-    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {

@@ -351,7 +351,8 @@
     X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "open, start, then next and release") \
+    X(ERR_STATE, -5, "a call came at the wrong time, or a name is taken", \
+      "open, start, then next and release; or choose another name") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -2715,6 +2716,15 @@ static void dlpi_s3_out_escaped(dlpi_s3_out *o, const char *text) {
     size_t n = strlen(text), room = o->n < o->size ? o->size - o->n : 0;
     o->n += dlpi_s3_uri_encode(room > 0 ? o->to + o->n : NULL, room, text, n, false);
 }
+/* A parameter of a query or form; NULL or "": it is left out. */
+DLPI_COLD
+static void dlpi_s3_out_param(dlpi_s3_out *o, const char *name, const char *value) {
+    if (!value || !value[0]) return;
+    if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
+    dlpi_s3_out_adds(o, name);
+    dlpi_s3_out_add(o, "=", 1);
+    dlpi_s3_out_escaped(o, value);
+}
 
 DLPI_COLD
 static void dlpi_s3_out_header(dlpi_s3_out *o, const char *name, const char *value) {
@@ -3327,62 +3337,44 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
 }
 
 /* A field of the service's own, with a long name. */
-static void dlpi_s3_http_on_own(dlpi_s3_http *h, const char *name, size_t k, const char *s,
-                                size_t n) {
-    if (k == 19 && dlpi_s3_http_is(name, "x-amz-bucket-region", 19))
-        dlpi_s3_http_keep_region(h, s, n);
-    else if (k == 19 && dlpi_s3_http_is(name, "x-amz-checksum-type", 19))
-        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
-    else if (k == 21 && dlpi_s3_http_is(name, "x-amz-checksum-crc32c", 21))
-        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
-    else if (k == 24 && dlpi_s3_http_is(name, "x-amz-checksum-crc64nvme", 24))
-        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
-    else if (k == 30 && dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
-        h->stored_encoded = dlpi_s3_http_encodes(s, n);
-}
-
 /* One field; its name's length picks those it may be. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
-    switch (k) {
-    case 4:
-        if (dlpi_s3_http_is(name, "etag", 4))
-            dlpi_s3_http_keep_etag(h, s, n);
-        else if (dlpi_s3_http_is(name, "date", 4))
-            h->date_s = dlpi_s3_time_http(s, n);
-        break;
-    case 8:
-        if (dlpi_s3_http_is(name, "location", 8)) dlpi_s3_http_keep_location(h, s, n);
-        break;
-    case 10:
-        if (dlpi_s3_http_is(name, "connection", 10)) dlpi_s3_http_on_connection(h, s, n);
-        break;
-    case 11:
-        if (dlpi_s3_http_is(name, "retry-after", 11)) dlpi_s3_http_on_retry(h, s, n);
-        break;
-    case 13:
-        if (dlpi_s3_http_is(name, "content-range", 13))
-            dlpi_s3_http_on_range(h, s, n);
-        else if (dlpi_s3_http_is(name, "last-modified", 13))
-            h->modified_sum = dlpi_s3_http_sum(s, n);
-        break;
-    case 14:
-        if (dlpi_s3_http_is(name, "content-length", 14)) return dlpi_s3_http_on_length(h, s, n);
-        break;
-    case 16:
-        if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
-            dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
-        else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            dlpi_s3_http_on_encoding(h, s, n);
-        else if (dlpi_s3_http_is(name, "x-amz-version-id", 16))
-            h->version_sum = dlpi_s3_http_sum(s, n);
-        break;
-    case 17:
-        if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
-        break;
-    default: dlpi_s3_http_on_own(h, name, k, s, n); break;
-    }
+#define DLPI_S3_NAMED(word) (k == sizeof word - 1 && dlpi_s3_http_is(name, word, k))
+    if (DLPI_S3_NAMED("content-length")) return dlpi_s3_http_on_length(h, s, n);
+    if (DLPI_S3_NAMED("transfer-encoding")) return dlpi_s3_http_on_coding(h, s, n);
+    if (DLPI_S3_NAMED("etag"))
+        dlpi_s3_http_keep_etag(h, s, n);
+    else if (DLPI_S3_NAMED("date"))
+        h->date_s = dlpi_s3_time_http(s, n);
+    else if (DLPI_S3_NAMED("location"))
+        dlpi_s3_http_keep_location(h, s, n);
+    else if (DLPI_S3_NAMED("connection"))
+        dlpi_s3_http_on_connection(h, s, n);
+    else if (DLPI_S3_NAMED("retry-after"))
+        dlpi_s3_http_on_retry(h, s, n);
+    else if (DLPI_S3_NAMED("content-range"))
+        dlpi_s3_http_on_range(h, s, n);
+    else if (DLPI_S3_NAMED("last-modified"))
+        h->modified_sum = dlpi_s3_http_sum(s, n);
+    else if (DLPI_S3_NAMED("content-encoding"))
+        dlpi_s3_http_on_encoding(h, s, n);
+    else if (DLPI_S3_NAMED("x-amz-request-id"))
+        dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
+    else if (DLPI_S3_NAMED("x-amz-version-id"))
+        h->version_sum = dlpi_s3_http_sum(s, n);
+    else if (DLPI_S3_NAMED("x-amz-bucket-region"))
+        dlpi_s3_http_keep_region(h, s, n);
+    else if (DLPI_S3_NAMED("x-amz-checksum-type"))
+        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc32c"))
+        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc64nvme"))
+        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
+    else if (DLPI_S3_NAMED("x-goog-stored-content-encoding"))
+        h->stored_encoded = dlpi_s3_http_encodes(s, n);
     return 0;
+#undef DLPI_S3_NAMED
 }
 
 /* A header or trailer line, without its end. Trailers are checked, but mean nothing: 9110, 6.5. */
@@ -5671,6 +5663,14 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
 DLPI_COLD
 static bool dlpi_s3_is_true(const char *value) { return value && strcasecmp(value, "true") == 0; }
 
+DLPI_COLD
+static int dlpi_s3_config_copy(char *out, size_t size, const char *name, const char *value,
+                               dlp_s3_error *err) {
+    if (dlpi_s3_copy(out, size, value)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes", name,
+                             size - 1);
+}
+
 /* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
    */
 DLPI_COLD
@@ -5678,9 +5678,8 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
                                char *out, size_t size, dlp_s3_error *err) {
     const char *value = variable ? dlpi_s3_env(variable) : NULL;
     if (!value) return dlpi_s3_profiles_get(p, name, out, size, err);
-    if (dlpi_s3_copy(out, size, value)) return 1;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes", variable,
-                             size - 1);
+    const int code = dlpi_s3_config_copy(out, size, variable, value, err);
+    return code ? code : 1;
 }
 
 /* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
@@ -5717,9 +5716,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     if (!name) name = one ? one : other;
     c->named = name != NULL;
     if (!name) name = "default";
-    if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: must have at most %zu bytes",
-                             sizeof c->profile - 1);
+    return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
 /* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
@@ -5784,10 +5781,8 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     int code = dlpi_s3_config_ignores(p, err);
     if (code) return code < 0 ? code : 0;
     if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
-    if (url && dlpi_s3_copy(out, size, url)) return 1;
-    if (url)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
-                                 size - 1);
+    if (url) code = dlpi_s3_config_copy(out, size, "endpoint", url, err);
+    if (url) return code ? code : 1;
     code = dlpi_s3_profiles_get(p, "services", services, sizeof services, err);
     if (code == 1) {
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
@@ -5808,22 +5803,16 @@ DLPI_COLD
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
     int code;
-    if (d->endpoint && *d->endpoint) {
-        if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
-                                     sizeof c->endpoint - 1);
-    } else {
+    if (d->endpoint && *d->endpoint)
+        code = dlpi_s3_config_copy(c->endpoint, sizeof c->endpoint, "endpoint", d->endpoint, err);
+    else
         code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_S3", "s3", c->endpoint, sizeof c->endpoint,
                                   err);
-        if (code < 0) return code;
-    }
+    if (code < 0) return code;
     code = dlpi_s3_config_region(c, d, p, err);
     if (code) return code;
     if (d->ca_file && *d->ca_file)
-        return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
-                   ? DLP_OK
-                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: must have at most %zu bytes",
-                                       sizeof c->ca_file - 1);
+        return dlpi_s3_config_copy(c->ca_file, sizeof c->ca_file, "ca_file", d->ca_file, err);
     code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
     return code < 0 ? code : DLP_OK;
 }
@@ -6257,11 +6246,9 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
     if (!c->named_by_user) {
         code = dlpi_s3_config_environment(c, err);
         if (code == 0 && token) {
-            if (!dlpi_s3_copy(c->token_file, sizeof c->token_file, token))
-                return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                         "AWS_WEB_IDENTITY_TOKEN_FILE: must have at most %zu bytes",
-                                         sizeof c->token_file - 1);
-            code = dlpi_s3_config_web(c, p, true, err);
+            code = dlpi_s3_config_copy(c->token_file, sizeof c->token_file,
+                                       "AWS_WEB_IDENTITY_TOKEN_FILE", token, err);
+            if (code == 0) code = dlpi_s3_config_web(c, p, true, err);
         }
     }
     if (code == 0 && !has_profile && c->named) return dlpi_s3_config_missing(c, err);
@@ -6802,16 +6789,9 @@ DLPI_COLD
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
     dlpi_s3_out o = {s->body, sizeof s->body, 0};
-    dlpi_s3_out_adds(&o, "Action=");
-    dlpi_s3_out_adds(&o, action);
-    dlpi_s3_out_adds(&o, "&Version=2011-06-15");
-    for (size_t i = 0; i < n_fields; i++) {
-        if (!fields[i][1] || !fields[i][1][0]) continue;
-        dlpi_s3_out_add(&o, "&", 1);
-        dlpi_s3_out_adds(&o, fields[i][0]);
-        dlpi_s3_out_add(&o, "=", 1);
-        dlpi_s3_out_escaped(&o, fields[i][1]);
-    }
+    dlpi_s3_out_param(&o, "Action", action);
+    dlpi_s3_out_param(&o, "Version", "2011-06-15");
+    for (size_t i = 0; i < n_fields; i++) dlpi_s3_out_param(&o, fields[i][0], fields[i][1]);
     return dlpi_s3_out_end(&o);
 }
 
@@ -8733,23 +8713,28 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
-/* Have all of the request begin again: the object is another one than it was. */
+/* Nothing of the object has come: it is asked for from its beginning. */
 DLPI_COLD
-static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
+static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
-    dlpi_s3_op_cancel(io, op);
     op->next = 0;
     op->cursor.piece = 0;
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
+    op->split = dlpi_s3_op_splits(io, r, op->bound);
     op->crc = 0;
     op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
-    op->split = dlpi_s3_op_splits(io, r, op->bound);
-    r->received = 0;
-    r->object_bytes = 0;
+    r->received = r->object_bytes = 0;
     r->etag[0] = '\0';
+}
+
+/* Have all of the request begin again: the object is another one than it was. */
+DLPI_COLD
+static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_op_cancel(io, op);
+    dlpi_s3_op_fresh(io, op);
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
@@ -10617,26 +10602,17 @@ static int dlpi_s3_check(dlp_s3_request *r) {
 DLPI_COLD
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
-    dlpi_s3_origin *none = NULL;
     op->r = r;
-    op->origin = none;
+    op->origin = NULL;
     op->bound = r->length ? r->length : r->method == DLP_S3_GET ? r->capacity : 0;
-    op->size = r->length ? r->length : UINT64_MAX;
-    op->next = 0;
     op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
     op->n_ranges = 0;
     op->attempts = 0;
     op->turn = 0;
-    op->cursor.piece = 0;
-    op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
-    op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->failed = op->moved = op->foreign = false;
     op->checksum =
         io->desc->checksums > 0 && !io->no_checksums && r->method == DLP_S3_GET && !r->query;
-    op->crc = 0;
-    op->crc_doubt = false;
-    op->crc_kind = DLPI_S3_CRC_NONE;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -10667,8 +10643,7 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
             "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
-    r->received = r->object_bytes = 0;
-    r->etag[0] = '\0';
+    dlpi_s3_op_fresh(io, op);
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
     op->over = over;
@@ -11942,28 +11917,19 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-DLPI_COLD
-static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *value) {
-    if (!value[0]) return;
-    if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
-    dlpi_s3_out_adds(o, name);
-    dlpi_s3_out_add(o, "=", 1);
-    dlpi_s3_out_escaped(o, value);
-}
-
 /* Write the query of the segment's next page, its names in order. */
 DLPI_COLD
 static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_list_param(&o, "continuation-token", s->token);
-    dlpi_s3_list_param(&o, "delimiter", l->delimiter);
-    dlpi_s3_list_param(&o, "encoding-type", "url");
-    dlpi_s3_list_param(&o, "list-type", "2");
-    dlpi_s3_list_param(&o, "max-keys", page);
-    dlpi_s3_list_param(&o, "prefix", l->prefix);
-    if (!s->token[0]) dlpi_s3_list_param(&o, "start-after", s->split ? s->low.at : l->start_after);
+    dlpi_s3_out_param(&o, "continuation-token", s->token);
+    dlpi_s3_out_param(&o, "delimiter", l->delimiter);
+    dlpi_s3_out_param(&o, "encoding-type", "url");
+    dlpi_s3_out_param(&o, "list-type", "2");
+    dlpi_s3_out_param(&o, "max-keys", page);
+    dlpi_s3_out_param(&o, "prefix", l->prefix);
+    if (!s->token[0]) dlpi_s3_out_param(&o, "start-after", s->split ? s->low.at : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
@@ -12055,13 +12021,8 @@ static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     dlpi_s3_list_cancel(l);
     dlpi_s3_list_given(l, s);
     l->upto = l->given;
-    while (s->next) {
-        dlpi_s3_segment *next = s->next;
-        s->next = next->next;
-        while (next->blocks) dlpi_s3_list_drop_block(l, next);
-        l->segments--;
-        free(next);
-    }
+    while (l->first->next) dlpi_s3_list_drop(l);
+    s = l->first;
     while (s->blocks) dlpi_s3_list_drop_block(l, s);
     memset(s, 0, sizeof *s);
     l->most = 1;
@@ -12140,12 +12101,6 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
 
 /* ---- Calls. */
 
-DLPI_COLD
-static int dlpi_s3_list_refuse(dlp_s3_error *err, int code, const char *what) {
-    if (err) memset(err, 0, sizeof *err);
-    return dlpi_s3_set_error(err, code, 0, "%s", what);
-}
-
 /* Copy what of a description is given. Returns NULL, or what is wrong. */
 DLPI_COLD
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
@@ -12174,25 +12129,27 @@ DLPI_COLD
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err) {
     dlp_s3_list *l;
-    const char *wrong;
-    if (!out || !io || !desc)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG,
-                                   !out  ? "out is NULL"
-                                   : !io ? "io is NULL; use dlp_s3_io_open"
-                                         : "desc is NULL");
+    const char *wrong = !out    ? "out is NULL"
+                        : !io   ? "io is NULL; use dlp_s3_io_open"
+                        : !desc ? "desc is NULL"
+                                : NULL;
+    if (err) memset(err, 0, sizeof *err);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
     if (!desc->bucket || !desc->bucket[0])
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "bucket: is missing; name one");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: is missing; name one");
     wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page: must be 0..1000");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "page: is %d, must be 0..1000",
+                                 (int)desc->page);
     if (desc->requests < 0)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests: must be 0 or more");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requests: is %d, must be 0 or more",
+                                 (int)desc->requests);
     l = calloc(1, sizeof *l);
     if (l) l->first = dlpi_s3_segment_new();
     if (!l || !l->first) {
         free(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for a list");
     }
     l->io = io;
     l->segments = 1;
@@ -12203,7 +12160,7 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     wrong = dlpi_s3_list_texts(l, desc);
     if (wrong) {
         dlp_s3_list_close(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
     }
     *out = l;
     return DLP_OK;
@@ -12211,8 +12168,10 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 DLPI_COLD
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
-    if (!list || !out)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, list ? "out is NULL" : "list is NULL");
+    if (!list || !out) {
+        if (err) memset(err, 0, sizeof *err);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, list ? "out is NULL" : "list is NULL");
+    }
     for (;;) {
         dlpi_s3_segment *s = list->first;
         bool wait;

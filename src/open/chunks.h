@@ -267,9 +267,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
     if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_choose(&d, &choice, to, err)) != DLP_OK) return rc;
     rc = dlpi_chunks_begin(&p, &d, choice.preload, to, err);
-    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {

@@ -178,10 +178,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    rc = dlp_pipe_plan(p, out);
-    if (rc != DLP_OK && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, dlp_pipe_plan(p, out), err);
 }
 
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
@@ -192,7 +189,8 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
         if (kind == DLP_STAGE_SCRATCH) continue; /* needs: scratch */
         if (strcmp(p->stages[i].name, name) != 0) continue;
         found = i;
-        if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
+        /* a fetch may be the copy that no row named; a push is its sampler and the stage behind */
+        if (kind != DLP_STAGE_FETCH && kind != DLP_STAGE_SAMPLER) break;
     }
     return found;
 }

@@ -204,9 +204,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     int rc = dlpi_open_args(to, to, "", desc, err);
     if (rc != DLP_OK) return rc;
     rc = dlpi_loader_fill(&p, desc, to, err);
-    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
+    return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {

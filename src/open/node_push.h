@@ -21,8 +21,6 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    /* the stage that reads has the name, and no other one */
-    if (t->makes > 0 || t->joins != NULL) t->p->node = NULL;
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }

@@ -16,13 +16,14 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
-/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+/* The new pipe is the caller's, if rc is DLP_OK; else, or with out NULL, it is closed, and *err
+   says what was wrong. */
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
-    if (rc == DLP_OK) {
+    if (rc == DLP_OK && out != NULL) {
         *out = p;
         return rc;
     }
-    if (p && err) *err = p->err;
+    if (rc != DLP_OK && p && err) *err = p->err;
     dlp_pipe_close(p);
     return rc;
 }

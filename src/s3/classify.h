@@ -9,22 +9,26 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
-/* Have all of the request begin again: the object is another one than it was. */
-static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
+/* Nothing of the object has come: it is asked for from its beginning. */
+static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
-    dlpi_s3_op_cancel(io, op);
     op->next = 0;
     op->cursor.piece = 0;
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
+    op->split = dlpi_s3_op_splits(io, r, op->bound);
     op->crc = 0;
     op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
-    op->split = dlpi_s3_op_splits(io, r, op->bound);
-    r->received = 0;
-    r->object_bytes = 0;
+    r->received = r->object_bytes = 0;
     r->etag[0] = '\0';
+}
+
+/* Have all of the request begin again: the object is another one than it was. */
+static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_op_cancel(io, op);
+    dlpi_s3_op_fresh(io, op);
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }

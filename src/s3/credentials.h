@@ -479,16 +479,9 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
     dlpi_s3_out o = {s->body, sizeof s->body, 0};
-    dlpi_s3_out_adds(&o, "Action=");
-    dlpi_s3_out_adds(&o, action);
-    dlpi_s3_out_adds(&o, "&Version=2011-06-15");
-    for (size_t i = 0; i < n_fields; i++) {
-        if (!fields[i][1] || !fields[i][1][0]) continue;
-        dlpi_s3_out_add(&o, "&", 1);
-        dlpi_s3_out_adds(&o, fields[i][0]);
-        dlpi_s3_out_add(&o, "=", 1);
-        dlpi_s3_out_escaped(&o, fields[i][1]);
-    }
+    dlpi_s3_out_param(&o, "Action", action);
+    dlpi_s3_out_param(&o, "Version", "2011-06-15");
+    for (size_t i = 0; i < n_fields; i++) dlpi_s3_out_param(&o, fields[i][0], fields[i][1]);
     return dlpi_s3_out_end(&o);
 }
 

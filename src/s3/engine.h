@@ -69,26 +69,17 @@ static int dlpi_s3_check(dlp_s3_request *r) {
 
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
-    dlpi_s3_origin *none = NULL;
     op->r = r;
-    op->origin = none;
+    op->origin = NULL;
     op->bound = r->length ? r->length : r->method == DLP_S3_GET ? r->capacity : 0;
-    op->size = r->length ? r->length : UINT64_MAX;
-    op->next = 0;
     op->cost = r->length ? r->length : r->method == DLP_S3_HEAD ? 0 : r->capacity;
     op->n_ranges = 0;
     op->attempts = 0;
     op->turn = 0;
-    op->cursor.piece = 0;
-    op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
-    op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->failed = op->moved = op->foreign = false;
     op->checksum =
         io->desc->checksums > 0 && !io->no_checksums && r->method == DLP_S3_GET && !r->query;
-    op->crc = 0;
-    op->crc_doubt = false;
-    op->crc_kind = DLPI_S3_CRC_NONE;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -118,8 +109,7 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
             "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
-    r->received = r->object_bytes = 0;
-    r->etag[0] = '\0';
+    dlpi_s3_op_fresh(io, op);
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
     op->over = over;

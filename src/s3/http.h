@@ -318,62 +318,44 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
 }
 
 /* A field of the service's own, with a long name. */
-static void dlpi_s3_http_on_own(dlpi_s3_http *h, const char *name, size_t k, const char *s,
-                                size_t n) {
-    if (k == 19 && dlpi_s3_http_is(name, "x-amz-bucket-region", 19))
-        dlpi_s3_http_keep_region(h, s, n);
-    else if (k == 19 && dlpi_s3_http_is(name, "x-amz-checksum-type", 19))
-        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
-    else if (k == 21 && dlpi_s3_http_is(name, "x-amz-checksum-crc32c", 21))
-        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
-    else if (k == 24 && dlpi_s3_http_is(name, "x-amz-checksum-crc64nvme", 24))
-        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
-    else if (k == 30 && dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
-        h->stored_encoded = dlpi_s3_http_encodes(s, n);
-}
-
 /* One field; its name's length picks those it may be. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
-    switch (k) {
-    case 4:
-        if (dlpi_s3_http_is(name, "etag", 4))
-            dlpi_s3_http_keep_etag(h, s, n);
-        else if (dlpi_s3_http_is(name, "date", 4))
-            h->date_s = dlpi_s3_time_http(s, n);
-        break;
-    case 8:
-        if (dlpi_s3_http_is(name, "location", 8)) dlpi_s3_http_keep_location(h, s, n);
-        break;
-    case 10:
-        if (dlpi_s3_http_is(name, "connection", 10)) dlpi_s3_http_on_connection(h, s, n);
-        break;
-    case 11:
-        if (dlpi_s3_http_is(name, "retry-after", 11)) dlpi_s3_http_on_retry(h, s, n);
-        break;
-    case 13:
-        if (dlpi_s3_http_is(name, "content-range", 13))
-            dlpi_s3_http_on_range(h, s, n);
-        else if (dlpi_s3_http_is(name, "last-modified", 13))
-            h->modified_sum = dlpi_s3_http_sum(s, n);
-        break;
-    case 14:
-        if (dlpi_s3_http_is(name, "content-length", 14)) return dlpi_s3_http_on_length(h, s, n);
-        break;
-    case 16:
-        if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
-            dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
-        else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            dlpi_s3_http_on_encoding(h, s, n);
-        else if (dlpi_s3_http_is(name, "x-amz-version-id", 16))
-            h->version_sum = dlpi_s3_http_sum(s, n);
-        break;
-    case 17:
-        if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
-        break;
-    default: dlpi_s3_http_on_own(h, name, k, s, n); break;
-    }
+#define DLPI_S3_NAMED(word) (k == sizeof word - 1 && dlpi_s3_http_is(name, word, k))
+    if (DLPI_S3_NAMED("content-length")) return dlpi_s3_http_on_length(h, s, n);
+    if (DLPI_S3_NAMED("transfer-encoding")) return dlpi_s3_http_on_coding(h, s, n);
+    if (DLPI_S3_NAMED("etag"))
+        dlpi_s3_http_keep_etag(h, s, n);
+    else if (DLPI_S3_NAMED("date"))
+        h->date_s = dlpi_s3_time_http(s, n);
+    else if (DLPI_S3_NAMED("location"))
+        dlpi_s3_http_keep_location(h, s, n);
+    else if (DLPI_S3_NAMED("connection"))
+        dlpi_s3_http_on_connection(h, s, n);
+    else if (DLPI_S3_NAMED("retry-after"))
+        dlpi_s3_http_on_retry(h, s, n);
+    else if (DLPI_S3_NAMED("content-range"))
+        dlpi_s3_http_on_range(h, s, n);
+    else if (DLPI_S3_NAMED("last-modified"))
+        h->modified_sum = dlpi_s3_http_sum(s, n);
+    else if (DLPI_S3_NAMED("content-encoding"))
+        dlpi_s3_http_on_encoding(h, s, n);
+    else if (DLPI_S3_NAMED("x-amz-request-id"))
+        dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
+    else if (DLPI_S3_NAMED("x-amz-version-id"))
+        h->version_sum = dlpi_s3_http_sum(s, n);
+    else if (DLPI_S3_NAMED("x-amz-bucket-region"))
+        dlpi_s3_http_keep_region(h, s, n);
+    else if (DLPI_S3_NAMED("x-amz-checksum-type"))
+        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc32c"))
+        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc64nvme"))
+        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
+    else if (DLPI_S3_NAMED("x-goog-stored-content-encoding"))
+        h->stored_encoded = dlpi_s3_http_encodes(s, n);
     return 0;
+#undef DLPI_S3_NAMED
 }
 
 /* A header or trailer line, without its end. Trailers are checked, but mean nothing: 9110, 6.5. */

@@ -350,26 +350,18 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *value) {
-    if (!value[0]) return;
-    if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
-    dlpi_s3_out_adds(o, name);
-    dlpi_s3_out_add(o, "=", 1);
-    dlpi_s3_out_escaped(o, value);
-}
-
 /* Write the query of the segment's next page, its names in order. */
 static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_list_param(&o, "continuation-token", s->token);
-    dlpi_s3_list_param(&o, "delimiter", l->delimiter);
-    dlpi_s3_list_param(&o, "encoding-type", "url");
-    dlpi_s3_list_param(&o, "list-type", "2");
-    dlpi_s3_list_param(&o, "max-keys", page);
-    dlpi_s3_list_param(&o, "prefix", l->prefix);
-    if (!s->token[0]) dlpi_s3_list_param(&o, "start-after", s->split ? s->low.at : l->start_after);
+    dlpi_s3_out_param(&o, "continuation-token", s->token);
+    dlpi_s3_out_param(&o, "delimiter", l->delimiter);
+    dlpi_s3_out_param(&o, "encoding-type", "url");
+    dlpi_s3_out_param(&o, "list-type", "2");
+    dlpi_s3_out_param(&o, "max-keys", page);
+    dlpi_s3_out_param(&o, "prefix", l->prefix);
+    if (!s->token[0]) dlpi_s3_out_param(&o, "start-after", s->split ? s->low.at : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
@@ -455,13 +447,8 @@ static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     dlpi_s3_list_cancel(l);
     dlpi_s3_list_given(l, s);
     l->upto = l->given;
-    while (s->next) {
-        dlpi_s3_segment *next = s->next;
-        s->next = next->next;
-        while (next->blocks) dlpi_s3_list_drop_block(l, next);
-        l->segments--;
-        free(next);
-    }
+    while (l->first->next) dlpi_s3_list_drop(l);
+    s = l->first;
     while (s->blocks) dlpi_s3_list_drop_block(l, s);
     memset(s, 0, sizeof *s);
     l->most = 1;
@@ -537,11 +524,6 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
 
 /* ---- Calls. */
 
-static int dlpi_s3_list_refuse(dlp_s3_error *err, int code, const char *what) {
-    if (err) memset(err, 0, sizeof *err);
-    return dlpi_s3_set_error(err, code, 0, "%s", what);
-}
-
 /* Copy what of a description is given. Returns NULL, or what is wrong. */
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
     if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket))
@@ -567,25 +549,27 @@ static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) 
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err) {
     dlp_s3_list *l;
-    const char *wrong;
-    if (!out || !io || !desc)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG,
-                                   !out  ? "out is NULL"
-                                   : !io ? "io is NULL; use dlp_s3_io_open"
-                                         : "desc is NULL");
+    const char *wrong = !out    ? "out is NULL"
+                        : !io   ? "io is NULL; use dlp_s3_io_open"
+                        : !desc ? "desc is NULL"
+                                : NULL;
+    if (err) memset(err, 0, sizeof *err);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
     if (!desc->bucket || !desc->bucket[0])
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "bucket: is missing; name one");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: is missing; name one");
     wrong = dlpi_s3_bucket_beyond(&io->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page: must be 0..1000");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "page: is %d, must be 0..1000",
+                                 (int)desc->page);
     if (desc->requests < 0)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests: must be 0 or more");
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requests: is %d, must be 0 or more",
+                                 (int)desc->requests);
     l = calloc(1, sizeof *l);
     if (l) l->first = dlpi_s3_segment_new();
     if (!l || !l->first) {
         free(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
+        return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for a list");
     }
     l->io = io;
     l->segments = 1;
@@ -596,15 +580,17 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     wrong = dlpi_s3_list_texts(l, desc);
     if (wrong) {
         dlp_s3_list_close(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
     }
     *out = l;
     return DLP_OK;
 }
 
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
-    if (!list || !out)
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, list ? "out is NULL" : "list is NULL");
+    if (!list || !out) {
+        if (err) memset(err, 0, sizeof *err);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, list ? "out is NULL" : "list is NULL");
+    }
     for (;;) {
         dlpi_s3_segment *s = list->first;
         bool wait;

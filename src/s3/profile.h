@@ -6,15 +6,21 @@
 
 static bool dlpi_s3_is_true(const char *value) { return value && strcasecmp(value, "true") == 0; }
 
+static int dlpi_s3_config_copy(char *out, size_t size, const char *name, const char *value,
+                               dlp_s3_error *err) {
+    if (dlpi_s3_copy(out, size, value)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes", name,
+                             size - 1);
+}
+
 /* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
    */
 static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                char *out, size_t size, dlp_s3_error *err) {
     const char *value = variable ? dlpi_s3_env(variable) : NULL;
     if (!value) return dlpi_s3_profiles_get(p, name, out, size, err);
-    if (dlpi_s3_copy(out, size, value)) return 1;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: must have at most %zu bytes", variable,
-                             size - 1);
+    const int code = dlpi_s3_config_copy(out, size, variable, value, err);
+    return code ? code : 1;
 }
 
 /* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
@@ -49,9 +55,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     if (!name) name = one ? one : other;
     c->named = name != NULL;
     if (!name) name = "default";
-    if (dlpi_s3_copy(c->profile, sizeof c->profile, name)) return DLP_OK;
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile: must have at most %zu bytes",
-                             sizeof c->profile - 1);
+    return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
 /* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
@@ -112,10 +116,8 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     int code = dlpi_s3_config_ignores(p, err);
     if (code) return code < 0 ? code : 0;
     if (!url) url = dlpi_s3_env("AWS_ENDPOINT_URL");
-    if (url && dlpi_s3_copy(out, size, url)) return 1;
-    if (url)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
-                                 size - 1);
+    if (url) code = dlpi_s3_config_copy(out, size, "endpoint", url, err);
+    if (url) return code ? code : 1;
     code = dlpi_s3_profiles_get(p, "services", services, sizeof services, err);
     if (code == 1) {
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
@@ -135,22 +137,16 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
     int code;
-    if (d->endpoint && *d->endpoint) {
-        if (!dlpi_s3_copy(c->endpoint, sizeof c->endpoint, d->endpoint))
-            return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: must have at most %zu bytes",
-                                     sizeof c->endpoint - 1);
-    } else {
+    if (d->endpoint && *d->endpoint)
+        code = dlpi_s3_config_copy(c->endpoint, sizeof c->endpoint, "endpoint", d->endpoint, err);
+    else
         code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_S3", "s3", c->endpoint, sizeof c->endpoint,
                                   err);
-        if (code < 0) return code;
-    }
+    if (code < 0) return code;
     code = dlpi_s3_config_region(c, d, p, err);
     if (code) return code;
     if (d->ca_file && *d->ca_file)
-        return dlpi_s3_copy(c->ca_file, sizeof c->ca_file, d->ca_file)
-                   ? DLP_OK
-                   : dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "ca_file: must have at most %zu bytes",
-                                       sizeof c->ca_file - 1);
+        return dlpi_s3_config_copy(c->ca_file, sizeof c->ca_file, "ca_file", d->ca_file, err);
     code = dlpi_s3_config_find(p, "AWS_CA_BUNDLE", "ca_bundle", c->ca_file, sizeof c->ca_file, err);
     return code < 0 ? code : DLP_OK;
 }
@@ -562,11 +558,9 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
     if (!c->named_by_user) {
         code = dlpi_s3_config_environment(c, err);
         if (code == 0 && token) {
-            if (!dlpi_s3_copy(c->token_file, sizeof c->token_file, token))
-                return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                         "AWS_WEB_IDENTITY_TOKEN_FILE: must have at most %zu bytes",
-                                         sizeof c->token_file - 1);
-            code = dlpi_s3_config_web(c, p, true, err);
+            code = dlpi_s3_config_copy(c->token_file, sizeof c->token_file,
+                                       "AWS_WEB_IDENTITY_TOKEN_FILE", token, err);
+            if (code == 0) code = dlpi_s3_config_web(c, p, true, err);
         }
     }
     if (code == 0 && !has_profile && c->named) return dlpi_s3_config_missing(c, err);

@@ -229,6 +229,14 @@ static void dlpi_s3_out_escaped(dlpi_s3_out *o, const char *text) {
     size_t n = strlen(text), room = o->n < o->size ? o->size - o->n : 0;
     o->n += dlpi_s3_uri_encode(room > 0 ? o->to + o->n : NULL, room, text, n, false);
 }
+/* A parameter of a query or form; NULL or "": it is left out. */
+static void dlpi_s3_out_param(dlpi_s3_out *o, const char *name, const char *value) {
+    if (!value || !value[0]) return;
+    if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
+    dlpi_s3_out_adds(o, name);
+    dlpi_s3_out_add(o, "=", 1);
+    dlpi_s3_out_escaped(o, value);
+}
 
 static void dlpi_s3_out_header(dlpi_s3_out *o, const char *name, const char *value) {
     dlpi_s3_out_adds(o, name);

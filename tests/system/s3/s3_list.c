@@ -886,10 +886,12 @@ static void list_open__bad_arguments__refused(void) {
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "bucket"));
     d.bucket = "b", d.page = 1001;
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "page"));
-    d.page = -1;
+    d.page = -7;
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG);
-    d.page = 0, d.requests = -1;
-    CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "requests"));
+    CHECK(strcmp(err.message, "page: is -7, must be 0..1000") == 0);
+    d.page = 0, d.requests = -2;
+    CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message, "requests: is -2, must be 0 or more") == 0);
     d.requests = 0, d.prefix = long_text;
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "prefix"));
     d.prefix = NULL, d.delimiter = long_text;

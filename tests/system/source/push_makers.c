@@ -485,6 +485,7 @@ static void makers__plan_and_stages__have_their_names(void) {
     CHECK(strcmp(plan.links[2].from, "docs") == 0 && strcmp(plan.links[2].to, "good") == 0);
     CHECK(plan.links[1].capacity == 50 && plan.links[2].kind == DLP_LINK_CLAIM);
     CHECK(dlp_pipe_stats(pipe_, &s) == DLP_OK);
+    CHECK(s.stages[0].kind == DLP_STAGE_SAMPLER && strcmp(s.stages[0].name, "docs") == 0);
     CHECK(s.stages[dlp_node_stage(pipe_, "docs")].kind == DLP_STAGE_PUSH);
     CHECK(s.stages[dlp_node_stage(pipe_, "good")].cells == 50);
     CHECK(s.stages[dlp_node_stage(pipe_, "copy")].kind == DLP_STAGE_FETCH);
