@@ -1100,11 +1100,13 @@ class table {
 
     // n_items 0: a source of the fetch says how many.
     node list(std::string_view name, std::uint64_t n_items = 0) {
+        begin_branch();
         node n = add(name, DLP_LIST);
         n->list.n_items = n_items;
         return n;
     }
     node push(std::string_view name, const lanes &from) {
+        begin_branch();
         node n = add(name, DLP_PUSH);
         n->push.source = from.get();
         kept_.push_back(from.thing());
@@ -1180,6 +1182,22 @@ class table {
                                                    1}),
                 field<std::int32_t>("position_ids", {t})});
         return n;
+    }
+    // Join branches, by the names of their last nodes: an item of each, with the fields of all.
+    node zip(std::string_view name, std::vector<std::string> branches) {
+        std::vector<field_desc> all;
+        for (const auto &before : before_) all.insert(all.end(), before.begin(), before.end());
+        alive_.insert(alive_.begin(), all.begin(), all.end());
+        return add(name, DLP_ZIP).from(std::move(branches));
+    }
+    // ... an item of one, by weights (none: all alike). All branches have the same fields.
+    node mix(std::string_view name, std::vector<std::string> branches,
+             std::vector<std::uint64_t> weights = {}) {
+        if (!weights.empty() && weights.size() != branches.size())
+            throw error(DLP_ERR_ARG, "as many weights as branches", "mix.weights");
+        node n = add(name, DLP_MIX);
+        if (!weights.empty()) n->mix.weights = keep(std::move(weights))->data();
+        return n.from(std::move(branches));
     }
     node window(std::string_view name, std::uint32_t items) {
         node n = add(name, DLP_WINDOW);
@@ -1295,6 +1313,11 @@ class table {
         return t.get();
     }
     // A thing of a callable and of what it sees.
+    // The fields of a branch are those of its own nodes.
+    void begin_branch() {
+        if (!nodes_.empty()) before_.push_back(std::move(alive_));
+        alive_.clear();
+    }
     template <class Thing, class F, class... Seen> Thing *keep_new(F &&f, const Seen &...seen) {
         auto t = std::shared_ptr<Thing>(new Thing{std::forward<F>(f), detail::schema(seen)...});
         kept_.push_back(t);
@@ -1331,7 +1354,8 @@ class table {
     }
 
     std::vector<dlp_node> nodes_;
-    std::vector<field_desc> alive_; // fields of an item after the last node
+    std::vector<field_desc> alive_;               // fields of an item after the last node
+    std::vector<std::vector<field_desc>> before_; // of each branch before that of the last node
     detail::things kept_;
     std::shared_ptr<detail::note> init_ = std::make_shared<detail::note>();
     std::optional<dlp_state> resume_;

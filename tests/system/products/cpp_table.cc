@@ -192,6 +192,41 @@ static void expand_filter_window__makers_in_a_row__as_a_loop() {
     CHECK(drained(same.open()).size() == ITEMS);
 }
 
+// Items of two branches: one of each in a zip; three of the first, one of the second in a mix.
+static void zip_mix__two_branches__fields_of_all_or_of_one() {
+    dlpipe::table both;
+    both.list("items", ITEMS);
+    both.fetch("read", {x_field()}, write_x).workers(2);
+    both.list("halves", ITEMS);
+    both.fetch("half", {y_field()}, write_y);
+    both.map("whole", [](dlpipe::item it) { it.field<double>("y")[0] *= 2; });
+    both.zip("both", {"read", "whole"});
+    both.filter("odd", odd);
+    both.map("same", [](dlpipe::item it) {
+        CHECK(it.field<double>("y")[0] == it.field<std::uint32_t>("x")[0]);
+    });
+    both.batch("batch", BATCH);
+    values want, mixed;
+    for (std::uint32_t i = 1; i < ITEMS; i += 2) want.push_back(i);
+    CHECK(drained(both.open()) == want);
+
+    dlpipe::table one;
+    one.list("items", 3 * ITEMS);
+    one.fetch("read", {x_field()}, write_x).workers(2);
+    one.list("others", ITEMS);
+    one.fetch("more", {x_field()}, [](dlpipe::item it) {
+        it.field<std::uint32_t>("x")[0] = 1000 + static_cast<std::uint32_t>(it.index());
+    });
+    one.mix("one", {"read", "more"}, {3, 1});
+    one.map("same", [](dlpipe::item it) { CHECK(it.field<std::uint32_t>("x").size() == 2); });
+    one.batch("batch", BATCH);
+    mixed = drained(one.open());
+    CHECK(mixed.size() >= 4 * ITEMS - 4);
+    for (std::size_t i = 0; i + 4 <= mixed.size(); i += 4)
+        CHECK(std::count_if(mixed.begin() + long(i), mixed.begin() + long(i) + 4,
+                            [](std::uint32_t x) { return x >= 1000; }) == 1);
+}
+
 // Documents of i % 7 tokens, cut into rows of 5.
 static void pack__documents__rows_of_tokens() {
     const dlpipe::field_desc tokens = dlpipe::ragged<std::uint32_t>("x", {7});
@@ -522,6 +557,7 @@ int main() {
     map_guard_cache_transfer__fields_by_name__as_a_loop();
     load_window__items_of_parts__each_once();
     expand_filter_window__makers_in_a_row__as_a_loop();
+    zip_mix__two_branches__fields_of_all_or_of_one();
     pack__documents__rows_of_tokens();
     push__by_a_thread__in_its_order();
     split__chunks__views();
