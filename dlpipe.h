@@ -10953,17 +10953,19 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
     uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    const uint32_t n_all = it->n_fields, n = k->n;
+    const uint32_t n_all = it->n_fields;
+    uint32_t f = 0;
     int rc;
-    for (uint32_t f = 0; f < n; f++) {
+    do {
         data[f] = all[k->at[f]];
         length[f] = lengths[k->at[f]];
-    }
+    } while (++f < k->n);
     it->data = data;
     it->length = length;
-    it->n_fields = n;
+    it->n_fields = f;
     rc = k->callback(k->user, it);
-    for (uint32_t f = 0; f < n; f++) lengths[k->at[f]] = length[f];
+    do f--, lengths[k->at[f]] = length[f];
+    while (f > 0);
     it->data = all;
     it->length = lengths;
     it->n_fields = n_all;
@@ -12879,9 +12881,10 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
-    const dlp_item *given = &w->given;
-    uint64_t any = w->p->items.any_ragged;
-    for (uint32_t f = 0; f < given->n_fields; f++) any |= given->length[f];
+    uint64_t any = w->p->items.any_ragged, *length = w->given.length;
+    uint32_t n = w->given.n_fields;
+    do any |= length[--n];
+    while (n > 0);
     return any != 0;
 }
 
@@ -12975,13 +12978,14 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
+    uint32_t f = 0, n = p->items.n;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    for (uint32_t f = 0, n = p->items.n; f < n; f++)
-        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    do w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    while (++f < n);
     return position;
 }
 
@@ -12989,21 +12993,22 @@ static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
     return dlpi_item_of(w, row, w->index[row]);
 }
 
-/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
-   goes by the last stage that it passes. */
-__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
-                                                    uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const bool none = w->index[row] >= p->fetch->dataset->n_items;
-    w->passed += !none;
-    if (!none && !dlpi_row_kept(w)) return DLPI_ROW_DONE;
+/* It is no item, or may be kept: what is kept of it goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
+                                                     uint32_t row, bool none) {
     dlpi_item_row(w, row);
     if (none) return dlpi_row_no_item(w, t, row);
-    if (p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
-    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->put(w, t->slot, row, false);
-    return DLPI_ROW_DONE;
+    if (w->p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
+    if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
+}
+
+/* The row is another dataset's, or no item at all. */
+static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
+    w->passed += !none;
+    return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;
 }
 
 /* The code of what the callback of a row returned. Words that an item before has left are not
@@ -13022,11 +13027,6 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     what = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
     return what;
-}
-
-/* Is more to do once the row's callback has returned, though it set no lengths? */
-static inline bool dlpi_row_ends(const dlpi_worker *w) {
-    return w->has_special && (dlpi_row_kept(w) || (w->st->held & DLPI_HELD_LENGTHS) != 0);
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -13089,7 +13089,8 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
-        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY(dlpi_row_ends(w))))
+        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY((st->held & DLPI_HELD_LENGTHS) != 0)) ||
+        (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(dlpi_row_kept(w))))
         return dlpi_row_more(w, t, row, rc);
     return DLPI_ROW_DONE;
 }
@@ -17833,7 +17834,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
-    for (uint32_t i = first; i < n && (i == first || !dlpi_stopped(w->p)); i++) {
+    for (uint32_t i = first; i < n; i++) {
         cell->index = dlpi_input_indices(cell)[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
@@ -17845,6 +17846,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         cell->rec = 0;                      /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+        if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
     }
     dlpi_bump(&w->block->items, cell->made - first);
     dlpi_bump(&w->block->bytes, bytes);
@@ -18949,12 +18951,11 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint32_t input = u->input;
     u->taken += k;
-    while (k > items[u->input] - u->from) {
-        k -= items[u->input++] - u->from;
-        u->from = 0;
-    }
-    u->from += k;
+    for (k += u->from; k > items[input]; input++) k -= items[input];
+    u->input = input;
+    u->from = k;
 }
 
 /* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
@@ -18963,13 +18964,14 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    const bool shuffled = dlpi_found_shuffled(q);
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
         uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
+            uint64_t at = shuffled ? dlp_permutation_at(&q->items[c], j) : j;
             *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
         }
         n -= k;
@@ -19263,7 +19265,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
 }
 
 /* The batch in slot s has something of cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
+static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
@@ -19333,7 +19335,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
-    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
+    const uint32_t k = u->run > 1 ? from->number / (uint32_t)q->most_items : 0;
     dlpi_found_rows_of(p, s)[r] = *from;
     dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
@@ -20094,27 +20096,37 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Show the fields that lie at `to` as those of an item. fresh: it has no lengths yet; else those at
-   `to`. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by, bool fresh) {
-    const uint32_t n = l->fs.n;
-    it->length = l->fs.any_ragged ? (uint64_t *)(void *)to : by->none;
-    if (fresh || !l->fs.any_ragged) {
-        it->length[0] = 0;
-        for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
-    }
-    for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
+/* An item of n fields, of which each is written by `by`. */
+static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+    it->length = by->none;
     it->n_fields = n;
     it->data = by->data;
 }
 
-/* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
-DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                 dlpi_expand_item *by, bool zero) {
-    if (zero && l->bytes == 8) memset(to, 0, 8);
-    if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
-    dlpi_expand_point(it, to, l, by, true);
+/* These are the fields of a level, which has one at least, that lie at `to`. fresh: they have no
+   lengths yet; else those at `to`. */
+DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                 dlpi_expand_item *by, bool fresh) {
+    uint32_t f = 0;
+    do by->data[f] = to + l->at[f], by->none[f] = 0;
+    while (++f < l->fs.n);
+    if (!l->fs.any_ragged) return;
+    it->length = (uint64_t *)(void *)to;
+    if (fresh) memset(to, 0, l->fs.n * 8u);
+}
+
+/* The item has all fields of the level, which lie there. */
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                   dlpi_expand_item *by, bool fresh) {
+    dlpi_expand_begin(it, by, l->fs.n);
+    dlpi_expand_lay(it, to, l, by, fresh);
+}
+
+static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
+    if (l->bytes == 8)
+        memset(to, 0, 8);
+    else
+        memset(to, 0, (size_t)l->bytes);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -20142,33 +20154,41 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
-/* What a step says of an item. Returns 0: the item goes on; DLP_SKIP; or the code of a failure. */
-static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
+/* What a step says of an item. A map may write over what it sees, a filter not. Returns 0: the item
+   goes on; DLP_SKIP; or the code of a failure. */
+static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
+    dlp_item seen;
     int rc;
-    if (k->keep == NULL) return k->call(k->user, seen);
-    rc = k->keep(k->user, seen);
+    if (k->keep == NULL) return seen = *it, k->call(k->user, &seen);
+    rc = k->keep(k->user, it);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
-/* Take the steps of a level with an item that lies at `to`. it: the item without its fields.
-   Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *to) {
-    dlpi_expand_item by;
-    int rc = 0;
-    for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
-        const dlpi_step *k = &l->steps[i];
-        dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, l, &by, false);
-        seen.data += k->first;
-        seen.length += k->first;
-        seen.n_fields = k->n;
-        rc = dlpi_step_go(w, k, &seen);
-        if (rc != 0 && rc != DLP_SKIP) return dlpi_say_where(w, rc, "node \"%s\"", k->name);
-    }
+/* Take the steps of a level, which has some, with an item that lies at `to`. it: the item, whose
+   fields are set here. Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                                dlpi_expand_item *by) {
+    const dlpi_step *k = l->steps;
+    int rc;
+    do {
+        dlpi_expand_point(it, to, l, by, false);
+        it->data += k->first;
+        it->length += k->first;
+        it->n_fields = k->n;
+        rc = dlpi_step_go(w, k, it);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+            return dlpi_say_where(w, rc, "node \"%s\"", k->name);
+    } while (rc == 0 && ++k < l->steps + l->n_steps);
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+}
+
+/* The same, apart. */
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                            dlpi_expand_item *by) {
+    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
@@ -20188,14 +20208,6 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     }
     if (n < next->fs.n) memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
-}
-
-/* The item of a level, which lies at `from`, goes on to the next level, to `to`, and takes its
-   steps. it: the item without its fields. Returns as dlpi_level_steps. */
-static int dlpi_level_go(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *from,
-                         uint8_t *to) {
-    dlpi_level_end(l, from, to);
-    return l[1].n_steps > 0 ? dlpi_level_steps(w, l + 1, it, to) : 0;
 }
 
 /* An input that an asynchronous source reads into its cell. */
@@ -20231,32 +20243,32 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
    write over it; given: the item without its fields. A record of cell c that arrived is copied, so
-   that one that is made again is what it was. plain: it is one of a run (dlpi_expand_many), which
-   began as zeros if its items are those of rows. Returns 0, or the code. */
-DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                                  const dlp_item *given, uint8_t *to, dlpi_expand_item *by,
-                                  bool plain) {
+   that one that is made again is what it was. Returns 0, or the code. */
+static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                             const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
     int rc = 0;
-    if (!plain && reads != NULL) {
+    if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         dlpi_expand_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-    } else if (!plain && x->found.arrivals != NULL) {
+    } else if (x->found.arrivals != NULL) {
         dlpi_expand_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_new(in, to, l, by, !x->input.writes_all_bytes && (!plain || x->n_levels > 1));
+        if (!x->input.writes_all_bytes) dlpi_expand_zero(to, l);
+        dlpi_expand_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
-        if (!plain && x->found.joins != NULL)
+        if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
-        else if (plain || x->input.fetch != NULL)
+        else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0 && l->fs.any_ragged)
         rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
+    *in = *given;
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */
@@ -20326,8 +20338,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_new(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
-                    !x->input.writes_all_bytes);
+    if (!x->input.writes_all_bytes) dlpi_expand_zero(dlpi_read_place(w, r->cell.slot), x->level);
+    dlpi_expand_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -20584,6 +20596,9 @@ typedef struct dlpi_line {
     dlpi_input *of;
     const dlpi_level *last; /* of its items */
     dlp_item given;         /* the input, without its fields */
+    /* of an input that is plain: */
+    dlpi_expand_item fields;
+    bool zeroes; /* it begins as zeros; else all of its run have, if any */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -20592,13 +20607,14 @@ typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
     dlpi_line *line;
     const dlpi_level *to;  /* whose items it makes */
-    uint32_t most;         /* max_out */
+    uint8_t *at;           /* where the next item is to be written */
     uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
     uint64_t added;
     int wrong;             /* what an item came to that failed: a code, or 0 */
     bool above;            /* more than max_out were asked for */
+    bool steps;            /* more is to be done for an item that was added */
     const dlp_item *given; /* the input, without its fields */
-    dlp_item item;
+    dlp_item shown, item;  /* what each item begins as; the one added last */
     dlpi_expand_item fields;
 } dlpi_making;
 
@@ -20624,9 +20640,14 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    for (int rc; l->ends != 0; l++)
-        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
-            return rc;
+    for (int rc; l->ends != 0; l++) {
+        uint8_t *to = dlpi_line_place(b, l + 1);
+        dlpi_expand_item fields;
+        dlp_item given = *it;
+        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        if (l[1].n_steps == 0) continue;
+        if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
+    }
     return dlpi_line_kept(b, l, it);
 }
 
@@ -20646,12 +20667,12 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
 __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
-    uint8_t *to = dlpi_line_place(b, l);
     dlp_item given = *m->given;
-    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
     given.position = dlpi_line_key(given.position, m->added - 1);
-    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
+    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
+    m->at = dlpi_line_place(b, l);
     if (rc != 0 && rc != DLP_SKIP) {
         m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
         if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
@@ -20662,12 +20683,12 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
 /* The item that an expander has added last is complete, if there is one. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
-    if (m->made == m->passed || m->wrong != 0) return;
+    if (m->made == m->passed) return; /* nothing is added after one that was wrong */
     m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
+    if (m->steps)
         dlpi_making_steps(m);
     else
-        m->line->made++;
+        m->line->made++, m->at += m->to->bytes;
 }
 
 /* Let a level's expander make items of the level's item. */
@@ -20681,19 +20702,21 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
-    m.most = l->maker.max_out;
-    m.made = m.passed = 0;
-    m.added = 0;
+    m.at = dlpi_line_place(b, m.to);
+    m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
+    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
     m.given = given;
+    m.shown = *given;
+    dlpi_expand_begin(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (rc != 0 || m.above) b->made = before;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                      m.most);
+                      l->maker.max_out);
     if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
@@ -20703,20 +20726,27 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
     dlp_item in = *given;
-    const int rc =
-        dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields, false);
+    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
 /* Make items of what fetch writes of the cell's next input, if it is plain. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
-    const dlpi_level *l = b->by->level;
-    dlpi_expand_item fields;
+    const dlpi_expand *x = b->by;
+    const dlpi_level *l = x->level;
+    uint8_t *to = dlpi_line_place(b, l);
     dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, &b->given, dlpi_line_place(b, l), &fields, true);
+    if (b->zeroes) dlpi_expand_zero(to, l);
+    dlpi_expand_lay(&in, to, l, &b->fields, true);
+    rc = x->input.fetch(x->input.user, &in);
+    if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0 && l->n_steps > 0) {
+        rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
+        dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
+    }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
@@ -20734,6 +20764,7 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
     given.part = &part;
     m->given = &given; /* until the last item has passed */
+    m->shown.part = &part;
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) break;
@@ -20747,7 +20778,7 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     }
     if (rc == 0) dlpi_making_pass(m);
     m->given = before;
-    m->item.part = before->part;
+    m->shown.part = m->item.part = before->part;
     return rc;
 }
 
@@ -20796,13 +20827,6 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* All items of the input are in its cell. */
-static int dlpi_line_end(const dlpi_line *b) {
-    b->of->items = b->made;
-    b->of->bytes = b->made * b->last->bytes;
-    return 0;
-}
-
 /* True if a callback has drawn random numbers for the input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
@@ -20811,15 +20835,15 @@ static bool dlpi_line_random(const dlpi_worker *w) {
 }
 
 /* Before inputs of cell c are made items of, as x says. */
-DLPI_INLINE dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    return (dlpi_line){.by = x,
-                       .w = w,
-                       .c = c,
-                       .of = cell,
-                       .last = dlpi_expand_last(x),
-                       .cell = dlpi_expand_cell_at(w->p, x, c),
-                       .given = dlpi_expand_in(w, x, cell)};
+static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    b->by = x;
+    b->w = w;
+    b->c = c;
+    b->of = dlpi_input_at(w->p, c);
+    b->last = dlpi_expand_last(x);
+    b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->left_out = 0;
+    b->given = dlpi_expand_in(w, x, b->of);
 }
 
 /* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
@@ -20833,7 +20857,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     if (!plain) {
         dlpi_redzone_room(w, x);
         if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
-            return dlpi_line_end(b);
+            return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
     rc = plain                  ? dlpi_line_plain(b)
@@ -20851,7 +20875,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
     rc = dlpi_redzone_made(w, x, b->c, rc);
     if (rc != 0) return rc;
-    dlpi_line_end(b);
+    cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
@@ -20862,9 +20886,11 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 /* One try of the next input of cell c, as x says. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlpi_line b = dlpi_line_of(w, x, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    return rc != 0 ? rc : dlpi_line_make(&b, false);
+    dlpi_line b;
+    if (rc != 0) return rc;
+    dlpi_line_begin(&b, w, x, c);
+    return dlpi_line_make(&b, false);
 }
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
@@ -23472,7 +23498,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_new(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, false);
+    dlpi_expand_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -25391,18 +25417,22 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    const bool dense = l->bytes == bytes && dlpi_found_of(p)->most_items > 1;
+    const uint64_t each = l->bytes;
+    const dlpi_found *q = dlpi_found_of(p);
+    const bool dense =
+        each == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    if (!dense && bytes == 8) {
+        for (uint32_t r = t->row; r < t->end; r++)
+            memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * each, 8);
+        return;
+    }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * each;
         n = 1;
-        if (dense)
-            while (r + n < t->end && row[r + n].cell == row[r].cell &&
-                   row[r + n].number == row[r].number + n)
-                n++;
-        if (bytes == 8 && n == 1)
-            memcpy(to + r * 8u, from, 8);
-        else
-            memcpy(to + r * bytes, from, n * bytes);
+        while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
+               row[r + n].number == row[r].number + n)
+            n++;
+        memcpy(to + r * bytes, from, n * bytes);
     }
 }
 
@@ -25517,7 +25547,9 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
-    b = dlpi_line_of(w, x, c);
+    dlpi_line_begin(&b, w, x, c);
+    dlpi_expand_begin(&b.given, &b.fields, x->n_fetched);
+    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
@@ -26326,7 +26358,7 @@ static int dlpi_pack_load_one(dlpi_worker *w, const dlpi_pack *k, uint32_t c) {
     uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields, false);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -39583,14 +39615,10 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
     dlpi_making_pass(m);
-    if (m->wrong != 0) return NULL;
-    if (m->made >= m->most) {
-        m->above = true;
-        return NULL;
-    }
-    m->item = *m->given;
-    dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
-    if (to->n_made > 0) m->item.n_fields = to->n_made;
+    if (m->wrong != 0 || (m->above |= m->made >= to[-1].maker.max_out)) return NULL;
+    m->item = m->shown; /* whole: the callback may have changed any of it */
+    dlpi_expand_zero(m->at, to);
+    dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
     return &m->item;

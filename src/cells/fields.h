@@ -127,17 +127,19 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
     uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    const uint32_t n_all = it->n_fields, n = k->n;
+    const uint32_t n_all = it->n_fields;
+    uint32_t f = 0;
     int rc;
-    for (uint32_t f = 0; f < n; f++) {
+    do {
         data[f] = all[k->at[f]];
         length[f] = lengths[k->at[f]];
-    }
+    } while (++f < k->n);
     it->data = data;
     it->length = length;
-    it->n_fields = n;
+    it->n_fields = f;
     rc = k->callback(k->user, it);
-    for (uint32_t f = 0; f < n; f++) lengths[k->at[f]] = length[f];
+    do f--, lengths[k->at[f]] = length[f];
+    while (f > 0);
     it->data = all;
     it->length = lengths;
     it->n_fields = n_all;

@@ -451,7 +451,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
-    for (uint32_t i = first; i < n && (i == first || !dlpi_stopped(w->p)); i++) {
+    for (uint32_t i = first; i < n; i++) {
         cell->index = dlpi_input_indices(cell)[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
@@ -463,6 +463,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         cell->rec = 0;                      /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
+        if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
     }
     dlpi_bump(&w->block->items, cell->made - first);
     dlpi_bump(&w->block->bytes, bytes);

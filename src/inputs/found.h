@@ -238,12 +238,11 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint32_t input = u->input;
     u->taken += k;
-    while (k > items[u->input] - u->from) {
-        k -= items[u->input++] - u->from;
-        u->from = 0;
-    }
-    u->from += k;
+    for (k += u->from; k > items[input]; input++) k -= items[input];
+    u->input = input;
+    u->from = k;
 }
 
 /* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
@@ -252,13 +251,14 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    const bool shuffled = dlpi_found_shuffled(q);
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
         uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
+            uint64_t at = shuffled ? dlp_permutation_at(&q->items[c], j) : j;
             *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
         }
         n -= k;
@@ -552,7 +552,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
 }
 
 /* The batch in slot s has something of cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
+static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
@@ -622,7 +622,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
-    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
+    const uint32_t k = u->run > 1 ? from->number / (uint32_t)q->most_items : 0;
     dlpi_found_rows_of(p, s)[r] = *from;
     dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);

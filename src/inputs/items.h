@@ -336,27 +336,37 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Show the fields that lie at `to` as those of an item. fresh: it has no lengths yet; else those at
-   `to`. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by, bool fresh) {
-    const uint32_t n = l->fs.n;
-    it->length = l->fs.any_ragged ? (uint64_t *)(void *)to : by->none;
-    if (fresh || !l->fs.any_ragged) {
-        it->length[0] = 0;
-        for (uint32_t f = 1; f < n; f++) it->length[f] = 0;
-    }
-    for (uint32_t f = 0; f < n; f++) by->data[f] = to + l->at[f];
+/* An item of n fields, of which each is written by `by`. */
+static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+    it->length = by->none;
     it->n_fields = n;
     it->data = by->data;
 }
 
-/* An item without lengths, whose fields lie at `to`. zero: they begin as zeros. */
-DLPI_INLINE void dlpi_expand_new(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                 dlpi_expand_item *by, bool zero) {
-    if (zero && l->bytes == 8) memset(to, 0, 8);
-    if (zero && l->bytes != 8) memset(to, 0, (size_t)l->bytes);
-    dlpi_expand_point(it, to, l, by, true);
+/* These are the fields of a level, which has one at least, that lie at `to`. fresh: they have no
+   lengths yet; else those at `to`. */
+DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                 dlpi_expand_item *by, bool fresh) {
+    uint32_t f = 0;
+    do by->data[f] = to + l->at[f], by->none[f] = 0;
+    while (++f < l->fs.n);
+    if (!l->fs.any_ragged) return;
+    it->length = (uint64_t *)(void *)to;
+    if (fresh) memset(to, 0, l->fs.n * 8u);
+}
+
+/* The item has all fields of the level, which lie there. */
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                   dlpi_expand_item *by, bool fresh) {
+    dlpi_expand_begin(it, by, l->fs.n);
+    dlpi_expand_lay(it, to, l, by, fresh);
+}
+
+static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
+    if (l->bytes == 8)
+        memset(to, 0, 8);
+    else
+        memset(to, 0, (size_t)l->bytes);
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -384,33 +394,41 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
-/* What a step says of an item. Returns 0: the item goes on; DLP_SKIP; or the code of a failure. */
-static int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, dlp_item *seen) {
+/* What a step says of an item. A map may write over what it sees, a filter not. Returns 0: the item
+   goes on; DLP_SKIP; or the code of a failure. */
+static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
+    dlp_item seen;
     int rc;
-    if (k->keep == NULL) return k->call(k->user, seen);
-    rc = k->keep(k->user, seen);
+    if (k->keep == NULL) return seen = *it, k->call(k->user, &seen);
+    rc = k->keep(k->user, it);
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
-/* Take the steps of a level with an item that lies at `to`. it: the item without its fields.
-   Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *to) {
-    dlpi_expand_item by;
-    int rc = 0;
-    for (uint32_t i = 0; i < l->n_steps && rc == 0; i++) {
-        const dlpi_step *k = &l->steps[i];
-        dlp_item seen = *it;
-        dlpi_expand_point(&seen, to, l, &by, false);
-        seen.data += k->first;
-        seen.length += k->first;
-        seen.n_fields = k->n;
-        rc = dlpi_step_go(w, k, &seen);
-        if (rc != 0 && rc != DLP_SKIP) return dlpi_say_where(w, rc, "node \"%s\"", k->name);
-    }
+/* Take the steps of a level, which has some, with an item that lies at `to`. it: the item, whose
+   fields are set here. Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                                dlpi_expand_item *by) {
+    const dlpi_step *k = l->steps;
+    int rc;
+    do {
+        dlpi_expand_point(it, to, l, by, false);
+        it->data += k->first;
+        it->length += k->first;
+        it->n_fields = k->n;
+        rc = dlpi_step_go(w, k, it);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+            return dlpi_say_where(w, rc, "node \"%s\"", k->name);
+    } while (rc == 0 && ++k < l->steps + l->n_steps);
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+}
+
+/* The same, apart. */
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                            dlpi_expand_item *by) {
+    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
@@ -430,14 +448,6 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     }
     if (n < next->fs.n) memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
-}
-
-/* The item of a level, which lies at `from`, goes on to the next level, to `to`, and takes its
-   steps. it: the item without its fields. Returns as dlpi_level_steps. */
-static int dlpi_level_go(dlpi_worker *w, const dlpi_level *l, const dlp_item *it, uint8_t *from,
-                         uint8_t *to) {
-    dlpi_level_end(l, from, to);
-    return l[1].n_steps > 0 ? dlpi_level_steps(w, l + 1, it, to) : 0;
 }
 
 /* An input that an asynchronous source reads into its cell. */
@@ -473,32 +483,32 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
    write over it; given: the item without its fields. A record of cell c that arrived is copied, so
-   that one that is made again is what it was. plain: it is one of a run (dlpi_expand_many), which
-   began as zeros if its items are those of rows. Returns 0, or the code. */
-DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                                  const dlp_item *given, uint8_t *to, dlpi_expand_item *by,
-                                  bool plain) {
+   that one that is made again is what it was. Returns 0, or the code. */
+static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                             const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
     int rc = 0;
-    if (!plain && reads != NULL) {
+    if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
         dlpi_expand_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
-    } else if (!plain && x->found.arrivals != NULL) {
+    } else if (x->found.arrivals != NULL) {
         dlpi_expand_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        dlpi_expand_new(in, to, l, by, !x->input.writes_all_bytes && (!plain || x->n_levels > 1));
+        if (!x->input.writes_all_bytes) dlpi_expand_zero(to, l);
+        dlpi_expand_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
-        if (!plain && x->found.joins != NULL)
+        if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
-        else if (plain || x->input.fetch != NULL)
+        else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0 && l->fs.any_ragged)
         rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, given, to);
+    *in = *given;
+    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
 /* The input of a cell of x, as its callback sees it; without its fields. */

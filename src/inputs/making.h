@@ -69,6 +69,9 @@ typedef struct dlpi_line {
     dlpi_input *of;
     const dlpi_level *last; /* of its items */
     dlp_item given;         /* the input, without its fields */
+    /* of an input that is plain: */
+    dlpi_expand_item fields;
+    bool zeroes; /* it begins as zeros; else all of its run have, if any */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -77,13 +80,14 @@ typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
     dlpi_line *line;
     const dlpi_level *to;  /* whose items it makes */
-    uint32_t most;         /* max_out */
+    uint8_t *at;           /* where the next item is to be written */
     uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
     uint64_t added;
     int wrong;             /* what an item came to that failed: a code, or 0 */
     bool above;            /* more than max_out were asked for */
+    bool steps;            /* more is to be done for an item that was added */
     const dlp_item *given; /* the input, without its fields */
-    dlp_item item;
+    dlp_item shown, item;  /* what each item begins as; the one added last */
     dlpi_expand_item fields;
 } dlpi_making;
 
@@ -109,9 +113,14 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
 
 /* The item of a level is complete, and kept. Go on with it. it: without its fields. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    for (int rc; l->ends != 0; l++)
-        if ((rc = dlpi_level_go(b->w, l, it, dlpi_line_place(b, l), dlpi_line_place(b, l + 1))))
-            return rc;
+    for (int rc; l->ends != 0; l++) {
+        uint8_t *to = dlpi_line_place(b, l + 1);
+        dlpi_expand_item fields;
+        dlp_item given = *it;
+        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        if (l[1].n_steps == 0) continue;
+        if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
+    }
     return dlpi_line_kept(b, l, it);
 }
 
@@ -131,12 +140,12 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
 __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
-    uint8_t *to = dlpi_line_place(b, l);
     dlp_item given = *m->given;
-    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
     given.position = dlpi_line_key(given.position, m->added - 1);
-    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, to);
+    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
+    m->at = dlpi_line_place(b, l);
     if (rc != 0 && rc != DLP_SKIP) {
         m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
         if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
@@ -147,12 +156,12 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
 /* The item that an expander has added last is complete, if there is one. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
-    if (m->made == m->passed || m->wrong != 0) return;
+    if (m->made == m->passed) return; /* nothing is added after one that was wrong */
     m->passed = m->made;
-    if (m->to->n_steps > 0 || m->to->maker.max_out > 0)
+    if (m->steps)
         dlpi_making_steps(m);
     else
-        m->line->made++;
+        m->line->made++, m->at += m->to->bytes;
 }
 
 /* Let a level's expander make items of the level's item. */
@@ -166,19 +175,21 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
-    m.most = l->maker.max_out;
-    m.made = m.passed = 0;
-    m.added = 0;
+    m.at = dlpi_line_place(b, m.to);
+    m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
+    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
     m.given = given;
+    m.shown = *given;
+    dlpi_expand_begin(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (rc != 0 || m.above) b->made = before;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                      m.most);
+                      l->maker.max_out);
     if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
@@ -188,20 +199,27 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
     dlp_item in = *given;
-    const int rc =
-        dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields, false);
+    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
 /* Make items of what fetch writes of the cell's next input, if it is plain. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
-    const dlpi_level *l = b->by->level;
-    dlpi_expand_item fields;
+    const dlpi_expand *x = b->by;
+    const dlpi_level *l = x->level;
+    uint8_t *to = dlpi_line_place(b, l);
     dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, &b->given, dlpi_line_place(b, l), &fields, true);
+    if (b->zeroes) dlpi_expand_zero(to, l);
+    dlpi_expand_lay(&in, to, l, &b->fields, true);
+    rc = x->input.fetch(x->input.user, &in);
+    if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0 && l->n_steps > 0) {
+        rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
+        dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
+    }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
@@ -219,6 +237,7 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
     given.part = &part;
     m->given = &given; /* until the last item has passed */
+    m->shown.part = &part;
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) break;
@@ -232,7 +251,7 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     }
     if (rc == 0) dlpi_making_pass(m);
     m->given = before;
-    m->item.part = before->part;
+    m->shown.part = m->item.part = before->part;
     return rc;
 }
 
@@ -281,13 +300,6 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* All items of the input are in its cell. */
-static int dlpi_line_end(const dlpi_line *b) {
-    b->of->items = b->made;
-    b->of->bytes = b->made * b->last->bytes;
-    return 0;
-}
-
 /* True if a callback has drawn random numbers for the input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
@@ -296,15 +308,15 @@ static bool dlpi_line_random(const dlpi_worker *w) {
 }
 
 /* Before inputs of cell c are made items of, as x says. */
-DLPI_INLINE dlpi_line dlpi_line_of(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    return (dlpi_line){.by = x,
-                       .w = w,
-                       .c = c,
-                       .of = cell,
-                       .last = dlpi_expand_last(x),
-                       .cell = dlpi_expand_cell_at(w->p, x, c),
-                       .given = dlpi_expand_in(w, x, cell)};
+static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    b->by = x;
+    b->w = w;
+    b->c = c;
+    b->of = dlpi_input_at(w->p, c);
+    b->last = dlpi_expand_last(x);
+    b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->left_out = 0;
+    b->given = dlpi_expand_in(w, x, b->of);
 }
 
 /* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
@@ -318,7 +330,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     if (!plain) {
         dlpi_redzone_room(w, x);
         if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
-            return dlpi_line_end(b);
+            return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
     rc = plain                  ? dlpi_line_plain(b)
@@ -336,7 +348,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
     rc = dlpi_redzone_made(w, x, b->c, rc);
     if (rc != 0) return rc;
-    dlpi_line_end(b);
+    cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
@@ -347,9 +359,11 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 /* One try of the next input of cell c, as x says. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlpi_line b = dlpi_line_of(w, x, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    return rc != 0 ? rc : dlpi_line_make(&b, false);
+    dlpi_line b;
+    if (rc != 0) return rc;
+    dlpi_line_begin(&b, w, x, c);
+    return dlpi_line_make(&b, false);
 }
 
 /* The fetch stage's callback: the item of a row, out of its cell. */

@@ -58,8 +58,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
     r->item = dlpi_expand_in(w, x, cell);
     r->item.call = &r->note;
-    dlpi_expand_new(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields,
-                    !x->input.writes_all_bytes);
+    if (!x->input.writes_all_bytes) dlpi_expand_zero(dlpi_read_place(w, r->cell.slot), x->level);
+    dlpi_expand_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)

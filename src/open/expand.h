@@ -17,14 +17,10 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
     dlpi_making_pass(m);
-    if (m->wrong != 0) return NULL;
-    if (m->made >= m->most) {
-        m->above = true;
-        return NULL;
-    }
-    m->item = *m->given;
-    dlpi_expand_new(&m->item, dlpi_line_place(m->line, to), to, &m->fields, true);
-    if (to->n_made > 0) m->item.n_fields = to->n_made;
+    if (m->wrong != 0 || (m->above |= m->made >= to[-1].maker.max_out)) return NULL;
+    m->item = m->shown; /* whole: the callback may have changed any of it */
+    dlpi_expand_zero(m->at, to);
+    dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
     return &m->item;

@@ -43,9 +43,10 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
-    const dlp_item *given = &w->given;
-    uint64_t any = w->p->items.any_ragged;
-    for (uint32_t f = 0; f < given->n_fields; f++) any |= given->length[f];
+    uint64_t any = w->p->items.any_ragged, *length = w->given.length;
+    uint32_t n = w->given.n_fields;
+    do any |= length[--n];
+    while (n > 0);
     return any != 0;
 }
 
@@ -139,13 +140,14 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
+    uint32_t f = 0, n = p->items.n;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    for (uint32_t f = 0, n = p->items.n; f < n; f++)
-        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    do w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    while (++f < n);
     return position;
 }
 
@@ -153,21 +155,22 @@ static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
     return dlpi_item_of(w, row, w->index[row]);
 }
 
-/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
-   goes by the last stage that it passes. */
-__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
-                                                    uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const bool none = w->index[row] >= p->fetch->dataset->n_items;
-    w->passed += !none;
-    if (!none && !dlpi_row_kept(w)) return DLPI_ROW_DONE;
+/* It is no item, or may be kept: what is kept of it goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
+                                                     uint32_t row, bool none) {
     dlpi_item_row(w, row);
     if (none) return dlpi_row_no_item(w, t, row);
-    if (p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
-    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->put(w, t->slot, row, false);
-    return DLPI_ROW_DONE;
+    if (w->p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
+    if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
+}
+
+/* The row is another dataset's, or no item at all. */
+static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
+    w->passed += !none;
+    return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;
 }
 
 /* The code of what the callback of a row returned. Words that an item before has left are not
@@ -186,11 +189,6 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     what = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
     return what;
-}
-
-/* Is more to do once the row's callback has returned, though it set no lengths? */
-static inline bool dlpi_row_ends(const dlpi_worker *w) {
-    return w->has_special && (dlpi_row_kept(w) || (w->st->held & DLPI_HELD_LENGTHS) != 0);
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -253,7 +251,8 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
-        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY(dlpi_row_ends(w))))
+        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY((st->held & DLPI_HELD_LENGTHS) != 0)) ||
+        (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(dlpi_row_kept(w))))
         return dlpi_row_more(w, t, row, rc);
     return DLPI_ROW_DONE;
 }

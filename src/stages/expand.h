@@ -34,18 +34,22 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    const bool dense = l->bytes == bytes && dlpi_found_of(p)->most_items > 1;
+    const uint64_t each = l->bytes;
+    const dlpi_found *q = dlpi_found_of(p);
+    const bool dense =
+        each == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    if (!dense && bytes == 8) {
+        for (uint32_t r = t->row; r < t->end; r++)
+            memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * each, 8);
+        return;
+    }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * each;
         n = 1;
-        if (dense)
-            while (r + n < t->end && row[r + n].cell == row[r].cell &&
-                   row[r + n].number == row[r].number + n)
-                n++;
-        if (bytes == 8 && n == 1)
-            memcpy(to + r * 8u, from, 8);
-        else
-            memcpy(to + r * bytes, from, n * bytes);
+        while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
+               row[r + n].number == row[r].number + n)
+            n++;
+        memcpy(to + r * bytes, from, n * bytes);
     }
 }
 
@@ -160,7 +164,9 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
-    b = dlpi_line_of(w, x, c);
+    dlpi_line_begin(&b, w, x, c);
+    dlpi_expand_begin(&b.given, &b.fields, x->n_fetched);
+    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);

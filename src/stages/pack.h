@@ -282,7 +282,7 @@ static int dlpi_pack_load_one(dlpi_worker *w, const dlpi_pack *k, uint32_t c) {
     uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields, false);
+    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
