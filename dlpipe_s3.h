@@ -13555,20 +13555,6 @@ typedef struct dlpi_src_rows {
     uint64_t n_pieces;   /* in use */
 } dlpi_src_rows;
 
-/* The entry that a row is in. */
-DLPI_COLD
-static uint64_t dlpi_src_entry_of(const dlpi_s3_source *s, uint64_t row) {
-    uint64_t low = 0, high = dlp_s3_manifest_count(s->d.manifest);
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (s->first_row[middle] <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* The row behind the last one that a request from row x->at on may read. entry: of the manifest. */
 DLPI_COLD
 static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
@@ -13621,7 +13607,8 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
-    entry = dlpi_src_entry_of(s, x->at);
+    entry = dlpi_file_of(s->first_row, sizeof *s->first_row, dlp_s3_manifest_count(s->d.manifest),
+                         x->at);
     end = dlpi_src_rows_most(x, entry);
     (void)dlp_s3_manifest_get(s->d.manifest, entry, &at);
     first = (x->at - s->first_row[entry]) * bytes;
