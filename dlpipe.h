@@ -10964,8 +10964,7 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     it->length = length;
     it->n_fields = f;
     rc = k->callback(k->user, it);
-    do f--, lengths[k->at[f]] = length[f];
-    while (f > 0);
+    while (f-- > 0) lengths[k->at[f]] = length[f];
     it->data = all;
     it->length = lengths;
     it->n_fields = n_all;
@@ -18198,11 +18197,11 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
                                       sizeof(dlpi_source_state));
 }
 
-/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
+/* Inputs of stream i that prove, if none has an item, that none comes. own: as of
    dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
    asked for. For one stream of several they are 64: each pass may deal its inputs to others. */
-static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
-    const uint64_t passes = dlpi_found_empty_passes(&q->plan, own);
+static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
     return dlpi_times(own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16, q->round);
 }
@@ -18796,14 +18795,11 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    prove less: each pass deals the inputs again. Inputs of a stream prove it in their order. So
    neither workers nor their times decide whether an epoch fails, nor at which batch. */
 static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
-    const uint64_t s = q->cursors.first + i;
     dlpi_found_stream *x = &q->streams[i];
-    bool each = !q->any && x->empty >= dlpi_found_proof(q, s, q->cursors.n);
-    for (uint32_t k = 0; each && k < q->cursors.n; k++) {
-        const uint64_t of = q->cursors.first + (uint64_t)k;
-        each = q->streams[k].empty >= dlpi_found_proof(q, of, q->cursors.n);
-    }
-    x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, s, 0) ? 2 : 0;
+    bool each = !q->any;
+    for (uint32_t k = 0; each && k < q->cursors.n; k++)
+        each = q->streams[k].empty >= dlpi_found_proof(q, k, q->cursors.n);
+    x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
 /* Statistics: so many inputs are known. empty: how many of them have no item. */
@@ -21342,10 +21338,9 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
-    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch ||
-        x->barren)
-        return q;
-    return dlpi_branches_lacks(rows, i);
+    const bool own = x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 ||
+                     x->epoch != q->epoch || x->barren;
+    return own ? q : dlpi_branches_lacks(rows, i);
 }
 
 /* ---- cells of branches that are kept ---- */
@@ -25417,17 +25412,16 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    const uint64_t each = l->bytes;
     const dlpi_found *q = dlpi_found_of(p);
     const bool dense =
-        each == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+        l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
-            memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * each, 8);
+            memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
         return;
     }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * each;
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
         n = 1;
         while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
                row[r + n].number == row[r].number + n)

@@ -138,8 +138,7 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     it->length = length;
     it->n_fields = f;
     rc = k->callback(k->user, it);
-    do f--, lengths[k->at[f]] = length[f];
-    while (f > 0);
+    while (f-- > 0) lengths[k->at[f]] = length[f];
     it->data = all;
     it->length = lengths;
     it->n_fields = n_all;

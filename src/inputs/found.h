@@ -83,14 +83,11 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    prove less: each pass deals the inputs again. Inputs of a stream prove it in their order. So
    neither workers nor their times decide whether an epoch fails, nor at which batch. */
 static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
-    const uint64_t s = q->cursors.first + i;
     dlpi_found_stream *x = &q->streams[i];
-    bool each = !q->any && x->empty >= dlpi_found_proof(q, s, q->cursors.n);
-    for (uint32_t k = 0; each && k < q->cursors.n; k++) {
-        const uint64_t of = q->cursors.first + (uint64_t)k;
-        each = q->streams[k].empty >= dlpi_found_proof(q, of, q->cursors.n);
-    }
-    x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, s, 0) ? 2 : 0;
+    bool each = !q->any;
+    for (uint32_t k = 0; each && k < q->cursors.n; k++)
+        each = q->streams[k].empty >= dlpi_found_proof(q, k, q->cursors.n);
+    x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
 /* Statistics: so many inputs are known. empty: how many of them have no item. */

@@ -128,10 +128,9 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
-    if (x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 || x->epoch != q->epoch ||
-        x->barren)
-        return q;
-    return dlpi_branches_lacks(rows, i);
+    const bool own = x->known != DLPI_FOUND_NONE || rows->streams[i].rows > 0 ||
+                     x->epoch != q->epoch || x->barren;
+    return own ? q : dlpi_branches_lacks(rows, i);
 }
 
 /* ---- cells of branches that are kept ---- */

@@ -195,11 +195,11 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
                                       sizeof(dlpi_source_state));
 }
 
-/* Inputs of stream s that prove, if none has an item, that none comes. own: as of
+/* Inputs of stream i that prove, if none has an item, that none comes. own: as of
    dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
    asked for. For one stream of several they are 64: each pass may deal its inputs to others. */
-static uint64_t dlpi_found_proof(const dlpi_found *q, uint64_t s, uint64_t own) {
-    const uint64_t passes = dlpi_found_empty_passes(&q->plan, own);
+static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
     return dlpi_times(own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16, q->round);
 }

@@ -34,17 +34,16 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
     const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    const uint64_t each = l->bytes;
     const dlpi_found *q = dlpi_found_of(p);
     const bool dense =
-        each == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+        l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
-            memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * each, 8);
+            memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
         return;
     }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * each;
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
         n = 1;
         while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
                row[r + n].number == row[r].number + n)
