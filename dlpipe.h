@@ -10953,8 +10953,7 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
     uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    const uint32_t n_all = it->n_fields;
-    uint32_t f = 0;
+    uint32_t f = 0, n_all = it->n_fields;
     int rc;
     do {
         data[f] = all[k->at[f]];
