@@ -12880,9 +12880,7 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     uint64_t any = w->p->items.any_ragged, *length = w->given.length;
-    uint32_t n = w->given.n_fields;
-    do any |= length[--n];
-    while (n > 0);
+    for (uint32_t n = w->given.n_fields; n-- > 0;) any |= length[n];
     return any != 0;
 }
 
@@ -26210,15 +26208,22 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     return pieces < all ? pieces : all;
 }
 
-/* What a cell has: the documents of an input; and where each ends, where they may be several. */
+/* What a cell has: a document; or all that is made of an input, and where its documents end. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
     int rc;
+    q->most_run = 1;
+    if (!k->makes) {
+        rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
+        if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
+        q->d.max_part_bytes = x->level->bytes;
+        dlpi_arrived_place(x);
+        return rc;
+    }
     q->most_items = k->most_documents;
     rc = dlpi_expand_bytes(p, st, x, st->fields);
     q->most_items = q->plan.most;
-    if (!k->makes) return rc;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
         dlpi_sum(k->ends, sizeof(dlpi_pack_ends) + dlpi_times(k->most_documents, 4));
@@ -26342,8 +26347,33 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Fetch the one document of an input. */
-static int dlpi_pack_load_one(dlpi_worker *w, const dlpi_pack *k, uint32_t c) {
+/* Make the documents of an input, and note where each ends. */
+static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
+    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    const int rc = dlpi_expand_load_by(w, &k->x, c);
+    uint64_t tokens = 0;
+    if (rc != 0) return rc;
+    to->n = (uint32_t)cell->items;
+    for (uint32_t i = 0; i < to->n; i++) {
+        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        to->end[i] = (uint32_t)tokens;
+    }
+    if (to->n > 0 && to->n < k->x.found.least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "the input made %" PRIu32 " documents with tokens, min_documents of "
+                        "\"%s\" is %" PRIu64 "; lower it",
+                        to->n, w->st->name, k->x.found.least_items);
+    cell->items = tokens;
+    cell->bytes = tokens * k->unit[0];
+    return 0;
+}
+
+static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlp_item given = dlpi_expand_in(w, &k->x, cell);
     dlp_item in = given;
@@ -26358,32 +26388,6 @@ static int dlpi_pack_load_one(dlpi_worker *w, const dlpi_pack *k, uint32_t c) {
     if (rc != 0) return rc;
     cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
-    return 0;
-}
-
-/* Make the documents of an input, and note where each ends. */
-static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_pack *k = dlpi_pack_of(w->p);
-    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
-    const uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint64_t tokens = 0;
-    int rc;
-    if (k->ends == 0) return dlpi_pack_load_one(w, k, c);
-    if ((rc = dlpi_expand_load_by(w, &k->x, c)) != 0) return rc;
-    to->n = (uint32_t)cell->items;
-    for (uint32_t i = 0; i < to->n; i++) {
-        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
-        to->end[i] = (uint32_t)tokens;
-    }
-    if (to->n > 0 && to->n < k->x.found.least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "the input made %" PRIu32 " documents with tokens, min_documents of "
-                        "\"%s\" is %" PRIu64 "; lower it",
-                        to->n, w->st->name, k->x.found.least_items);
-    cell->items = tokens;
-    cell->bytes = tokens * k->unit[0];
     return 0;
 }
 
@@ -26412,37 +26416,36 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
+#define DLPI_PACK_SOURCE \
+    .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
+
+static const dlpi_source_ops dlpi_pack_source = {
+    DLPI_PACK_SOURCE,
+    .input = "document",
+    .load = dlpi_pack_load,
+};
+
 /* Bytes of the documents of an input, of which a cache is asked. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
 
-static const dlpi_source_ops dlpi_pack_source = {
+/* Behind a load, an expand or a cache. */
+static const dlpi_source_ops dlpi_pack_made_source = {
+    DLPI_PACK_SOURCE,
     .input = "input",
-    .sizes = dlpi_pack_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_pack_slot_bytes,
-    .row_bytes = sizeof(dlpi_pack_extra),
-    .row = dlpi_pack_row_extra,
-    .load = dlpi_pack_load,
+    .load = dlpi_pack_load_made,
     .keeps = dlpi_pack_keeps,
-    .config = dlpi_pack_config,
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
 };
 
-static const dlpi_stage_ops dlpi_pack_ops = {
-    .kind = DLP_STAGE_PACK,
-    .expands = 1,
-    DLPI_OPS_OF_READS,
-    .seen = dlpi_pack_seen,
-    .words = {.items = "tokens", .windows = "documents"},
-    .self_bytes = sizeof(dlpi_pack),
-    .check = dlpi_pack_check,
-    .layout = dlpi_found_layout,
-    .private_words = "document tables",
-    .room = dlpi_rooms_each,
-    .blocks = dlpi_pack_blocks,
-    .live = dlpi_pack_live,
-    .source = &dlpi_pack_source,
-};
+#define DLPI_PACK_OPS \
+    .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
+    .words = {.items = "tokens", .windows = "documents"}, .self_bytes = sizeof(dlpi_pack), \
+    .check = dlpi_pack_check, .layout = dlpi_found_layout, .private_words = "document tables", \
+    .room = dlpi_rooms_each, .blocks = dlpi_pack_blocks, .live = dlpi_pack_live
+
+static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
+static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
 /* An input has several documents, which are made as the levels of the stage say. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
@@ -26454,9 +26457,10 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
                            "node \"%s\" stands behind eight filters and maps; leave one out",
                            st->name);
     l->n_steps++;
-    k->makes = true;
     *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
     dlpi_copy_text(step->name, sizeof step->name, st->name);
+    st->ops = &dlpi_pack_made_ops;
+    k->makes = true;
     k->most_documents = k->x.found.most_items;
     return DLP_OK;
 }

@@ -44,9 +44,7 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     uint64_t any = w->p->items.any_ragged, *length = w->given.length;
-    uint32_t n = w->given.n_fields;
-    do any |= length[--n];
-    while (n > 0);
+    for (uint32_t n = w->given.n_fields; n-- > 0;) any |= length[n];
     return any != 0;
 }
 

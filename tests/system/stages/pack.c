@@ -632,7 +632,7 @@ static void resume__documents_that_changed__refused(int rule) {
         CHECK(rc == DLP_END || rc == DLP_ERR_RESUME);
         if (rc != DLP_ERR_RESUME) continue;
         refused++;
-        CHECK(strstr(err.message, rule == DLP_PACK_CUT ? "input" : "window") != NULL);
+        CHECK(strstr(err.message, rule == DLP_PACK_CUT ? "document" : "window") != NULL);
     }
     CHECK(refused > 0);
     if (rule == DLP_PACK_FIT) CHECK(refused > 3);
@@ -658,9 +658,9 @@ static void fail__by_document__named(int rule) {
     rig2 r;
     dlp_error err;
     init(&r, 50, 8), seen->length[11] = 5, r.pack.rule = rule, seen->fail = 12;
-    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);
+    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "document 11: torn") != NULL);
     init(&r, 50, 8), seen->length[11] = 5, r.pack.rule = rule, seen->uneven = 12;
-    CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "input 11: ") != NULL);
+    CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "document 11: ") != NULL);
     init(&r, 50, 8), seen->length[11] = 5, r.pack.rule = rule, seen->fail = 12;
     r.pack.workers.on_error = DLP_ON_ERROR_DROP, r.repeat.epochs = 1; /* the others come */
     CHECK(run(&r, NULL) == batches(&r));
