@@ -43,8 +43,8 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
-    uint64_t any = w->p->items.any_ragged, *length = w->given.length;
-    for (uint32_t n = w->given.n_fields; n-- > 0;) any |= length[n];
+    uint64_t any = w->p->items.any_ragged | w->given.length[0];
+    for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
 
