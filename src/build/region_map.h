@@ -82,14 +82,14 @@ static uint64_t dlpi_layout_hash(void) {
 }
 
 /* What observers read of the pipe's words, and of a worker's. */
+/* clang-format off */
 #define DLPI_VIEW_CTL(X) \
-    X(tail) \
-    X(base) X(delivered) X(held) X(items) X(bytes) X(wait_ns) X(step_ns) X(first_ns) X(epoch) \
-        X(started_ns) X(stop) X(error_ready) X(error) X(skips) X(skip_ring)
+    X(tail) X(base) X(delivered) X(held) X(items) X(bytes) X(wait_ns) X(step_ns) X(first_ns) \
+    X(epoch) X(started_ns) X(stop) X(error_ready) X(error) X(skips) X(skip_ring)
 #define DLPI_VIEW_BLOCK(X) \
-    X(items) \
-    X(bytes) X(busy_ns) X(cpu_ns) X(current) X(since_ns) X(retried) X(left_out) X(trace_head) \
-        X(state) X(max_ns) X(hist) X(max_index) X(pid)
+    X(items) X(bytes) X(busy_ns) X(cpu_ns) X(current) X(since_ns) X(retried) X(left_out) \
+    X(trace_head) X(state) X(max_ns) X(hist) X(max_index) X(pid)
+/* clang-format on */
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {

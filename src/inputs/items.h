@@ -338,6 +338,7 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
 
 /* An item of n fields, of which each is written by `by`. */
 static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+    /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
     it->n_fields = n;
     it->data = by->data;
