@@ -758,18 +758,18 @@ static int mix_barren(uint64_t seed, int64_t steps, int slow, uint32_t *rows, dl
 static void mix__branch_without_items__fails_where_it_is_drawn(void) {
     uint32_t before = 0;
     for (uint64_t seed = 1; seed < 5; seed++) {
-        uint32_t rows, first = 0;
+        uint32_t rows, came = 0;
         dlp_error err;
         for (int slow = 0; slow < 3; slow++) {
             CHECK(mix_barren(seed, 40, slow, &rows, &err) == DLP_ERR_CALLBACK);
             CHECK(strstr(err.message, "the last 8 inputs of rank 0 gave no item") != NULL);
             CHECK(err.position / 2 == rows / 2);
-            if (slow > 0) CHECK(rows == first);
-            first = rows;
+            if (slow > 0) CHECK(rows == came);
+            came = rows;
         }
-        before += first;
-        if (first > 0) CHECK(mix_barren(seed, first / 2, 0, &rows, &err) == DLP_END);
-        if (first > 0) CHECK(rows == first);
+        before += came;
+        if (came > 0) CHECK(mix_barren(seed, came / 2, 0, &rows, &err) == DLP_END);
+        if (came > 0) CHECK(rows == came);
     }
     CHECK(before > 0);
 }
