@@ -1518,7 +1518,7 @@ typedef struct dlp_link {
     int32_t from_stage, to_stage; /* as added; -1: the consumer */
     int32_t kind;                 /* DLP_LINK_* */
     int32_t writers, readers;
-    int32_t rule;      /* of a claim link DLP_DEAL_*, of a link to an out DLP_FULL_* */
+    int32_t rule;      /* of a claim link DLP_DISPATCH_*, of a link to an out DLP_FULL_* */
     uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
                           of another version 0 if not known */
     uint64_t bytes;    /* of its words; they are part of other lines of the plan */
@@ -18033,12 +18033,12 @@ typedef struct dlpi_found_stream {
     uint64_t epoch, next;       /* whose input is asked for next */
     uint64_t rows;              /* known after `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    int barren;     /* these prove that no item comes: 1: of this rank; 2: of this stream; 0: not */
-    dlpi_cursor at; /* after the last row given, or where the present window begins,
+    int barren;                 /* 1, 2: no item comes to this rank, stream; 0: that is not known */
+    dlpi_cursor at;             /* after the last row given, or where the present window begins,
                                    with what is given of it: of its items known at the place */
-    uint64_t given; /* rows in this epoch */
-    uint64_t length, check;                    /* of the window that is open; length 0: none is */
-    dlpi_cursor after;                         /* that window */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+    dlpi_cursor after;          /* that window */
     uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
                                                   of them, and how many there are */
     uint64_t pass_items;
@@ -20179,7 +20179,7 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
-/* The same, apart. */
+/* dlpi_level_step as a function of its own, for callers that take steps seldom. */
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                             dlpi_expand_item *by) {
     return dlpi_level_step(w, l, it, to, by);
@@ -28162,28 +28162,24 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
-/* What observers read of the pipe's words, and of a worker's. */
-/* clang-format off */
-#define DLPI_VIEW_CTL(X) \
-    X(tail) X(base) X(delivered) X(held) X(items) X(bytes) X(wait_ns) X(step_ns) X(first_ns) \
-    X(epoch) X(started_ns) X(stop) X(error_ready) X(error) X(skips) X(skip_ring)
-#define DLPI_VIEW_BLOCK(X) \
-    X(items) X(bytes) X(busy_ns) X(cpu_ns) X(current) X(since_ns) X(retried) X(left_out) \
-    X(trace_head) X(state) X(max_ns) X(hist) X(max_index) X(pid)
-/* clang-format on */
-
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 DLPI_COLD
 static uint64_t dlpi_view_hash(void) {
-#define DLPI_CTL(member) offsetof(dlpi_ctl, member),
-#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member),
-    static const size_t at[] = {DLPI_VIEW_CTL(DLPI_CTL) DLPI_VIEW_BLOCK(DLPI_BLOCK)
-                                    offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),
-                                sizeof(dlp_error),
-                                sizeof(dlp_trace_event),
-                                DLPI_HIST,
-                                DLPI_SKIP_RING};
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
+    /* clang-format off */
+    static const size_t at[] = {
+        DLPI_CTL(tail), DLPI_CTL(base), DLPI_CTL(delivered), DLPI_CTL(held), DLPI_CTL(items),
+        DLPI_CTL(bytes), DLPI_CTL(wait_ns), DLPI_CTL(step_ns), DLPI_CTL(first_ns), DLPI_CTL(epoch),
+        DLPI_CTL(started_ns), DLPI_CTL(stop), DLPI_CTL(error_ready), DLPI_CTL(error),
+        DLPI_CTL(skips), DLPI_CTL(skip_ring),
+        DLPI_BLOCK(items), DLPI_BLOCK(bytes), DLPI_BLOCK(busy_ns), DLPI_BLOCK(cpu_ns),
+        DLPI_BLOCK(current), DLPI_BLOCK(since_ns), DLPI_BLOCK(retried), DLPI_BLOCK(left_out),
+        DLPI_BLOCK(trace_head), DLPI_BLOCK(state), DLPI_BLOCK(max_ns), DLPI_BLOCK(hist),
+        DLPI_BLOCK(max_index), DLPI_BLOCK(pid),
+        offsetof(dlpi_stage_words, ready),
+        sizeof(dlpi_skip), sizeof(dlp_error), sizeof(dlp_trace_event), DLPI_HIST, DLPI_SKIP_RING};
+    /* clang-format on */
 #undef DLPI_CTL
 #undef DLPI_BLOCK
     uint64_t h = DLPI_FORMAT;

@@ -1312,12 +1312,12 @@ class table {
         kept_.push_back(t);
         return t.get();
     }
-    // A thing of a callable and of what it sees.
     // The fields of a branch are those of its own nodes.
     void begin_branch() {
         if (!nodes_.empty()) before_.push_back(std::move(alive_));
         alive_.clear();
     }
+    // A thing of a callable and of what it sees.
     template <class Thing, class F, class... Seen> Thing *keep_new(F &&f, const Seen &...seen) {
         auto t = std::shared_ptr<Thing>(new Thing{std::forward<F>(f), detail::schema(seen)...});
         kept_.push_back(t);

@@ -90,7 +90,7 @@ typedef struct dlp_link {
     int32_t from_stage, to_stage; /* as added; -1: the consumer */
     int32_t kind;                 /* DLP_LINK_* */
     int32_t writers, readers;
-    int32_t rule;      /* of a claim link DLP_DEAL_*, of a link to an out DLP_FULL_* */
+    int32_t rule;      /* of a claim link DLP_DISPATCH_*, of a link to an out DLP_FULL_* */
     uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
                           of another version 0 if not known */
     uint64_t bytes;    /* of its words; they are part of other lines of the plan */

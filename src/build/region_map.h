@@ -81,27 +81,23 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
-/* What observers read of the pipe's words, and of a worker's. */
-/* clang-format off */
-#define DLPI_VIEW_CTL(X) \
-    X(tail) X(base) X(delivered) X(held) X(items) X(bytes) X(wait_ns) X(step_ns) X(first_ns) \
-    X(epoch) X(started_ns) X(stop) X(error_ready) X(error) X(skips) X(skip_ring)
-#define DLPI_VIEW_BLOCK(X) \
-    X(items) X(bytes) X(busy_ns) X(cpu_ns) X(current) X(since_ns) X(retried) X(left_out) \
-    X(trace_head) X(state) X(max_ns) X(hist) X(max_index) X(pid)
-/* clang-format on */
-
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
-#define DLPI_CTL(member) offsetof(dlpi_ctl, member),
-#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member),
-    static const size_t at[] = {DLPI_VIEW_CTL(DLPI_CTL) DLPI_VIEW_BLOCK(DLPI_BLOCK)
-                                    offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),
-                                sizeof(dlp_error),
-                                sizeof(dlp_trace_event),
-                                DLPI_HIST,
-                                DLPI_SKIP_RING};
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
+    /* clang-format off */
+    static const size_t at[] = {
+        DLPI_CTL(tail), DLPI_CTL(base), DLPI_CTL(delivered), DLPI_CTL(held), DLPI_CTL(items),
+        DLPI_CTL(bytes), DLPI_CTL(wait_ns), DLPI_CTL(step_ns), DLPI_CTL(first_ns), DLPI_CTL(epoch),
+        DLPI_CTL(started_ns), DLPI_CTL(stop), DLPI_CTL(error_ready), DLPI_CTL(error),
+        DLPI_CTL(skips), DLPI_CTL(skip_ring),
+        DLPI_BLOCK(items), DLPI_BLOCK(bytes), DLPI_BLOCK(busy_ns), DLPI_BLOCK(cpu_ns),
+        DLPI_BLOCK(current), DLPI_BLOCK(since_ns), DLPI_BLOCK(retried), DLPI_BLOCK(left_out),
+        DLPI_BLOCK(trace_head), DLPI_BLOCK(state), DLPI_BLOCK(max_ns), DLPI_BLOCK(hist),
+        DLPI_BLOCK(max_index), DLPI_BLOCK(pid),
+        offsetof(dlpi_stage_words, ready),
+        sizeof(dlpi_skip), sizeof(dlp_error), sizeof(dlp_trace_event), DLPI_HIST, DLPI_SKIP_RING};
+    /* clang-format on */
 #undef DLPI_CTL
 #undef DLPI_BLOCK
     uint64_t h = DLPI_FORMAT;

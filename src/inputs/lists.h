@@ -34,12 +34,12 @@ typedef struct dlpi_found_stream {
     uint64_t epoch, next;       /* whose input is asked for next */
     uint64_t rows;              /* known after `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    int barren;     /* these prove that no item comes: 1: of this rank; 2: of this stream; 0: not */
-    dlpi_cursor at; /* after the last row given, or where the present window begins,
+    int barren;                 /* 1, 2: no item comes to this rank, stream; 0: that is not known */
+    dlpi_cursor at;             /* after the last row given, or where the present window begins,
                                    with what is given of it: of its items known at the place */
-    uint64_t given; /* rows in this epoch */
-    uint64_t length, check;                    /* of the window that is open; length 0: none is */
-    dlpi_cursor after;                         /* that window */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+    dlpi_cursor after;          /* that window */
     uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
                                                   of them, and how many there are */
     uint64_t pass_items;

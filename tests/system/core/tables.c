@@ -668,6 +668,7 @@ static void nodes__turns_behind_a_filter__each_worker_copies_its_batches(void) {
     copies = dlp_node_stage(p, "read");
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.slots == 3 * 2 + 1);
     CHECK(dlp_plan_format(&plan, text, sizeof text) > 0 && strstr(text, ", in turns\n") != NULL);
+    CHECK(plan.links[2].kind == DLP_LINK_CLAIM && plan.links[2].rule == DLP_DISPATCH_BATCHES);
     while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
     for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &s) == DLP_OK; i++)
         if (s.stage == copies && s.worker < 2) items[s.worker] = s.items;
