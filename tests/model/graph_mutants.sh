@@ -11,6 +11,7 @@
 # noticed the mutant, too.
 dir=build/graph_mutants
 . tests/rig/shell_rig
+. tests/rig/mutate
 fresh_dir
 
 cat >$dir/list <<'MUTANTS'
@@ -77,28 +78,12 @@ named() { # LETTER NUMBER: the line of the mutant that begins with the letter
         print substr($0, 3) }' $dir/list
 }
 
-# dlpipe.h with mutant $1. Exit code 3: the mutant does not apply.
-mutate() {
-    awk -v number="$1" '
-    FNR == NR && /^=/ { n++ }
-    FNR == NR && n == number && /^[-+]/ {
-        if (/^-/) old = old "\n" substr($0, 2)
-        else new = new "\n" substr($0, 2)
-    }
-    FNR != NR { text = "\n" $0 }
-    END {
-        at = index(text, old)
-        if (!old || !at || index(substr(text, at + 1), old)) exit 3
-        print substr(text, 2, at - 2) new substr(text, at + length(old))
-    }' $dir/list RS='\001' dlpipe.h
-}
-
 # Which test notices mutant $1? One line into $dir/$1.result, which says nothing if none does.
 try_mutant() {
     at=$dir/$1
     : >$at.result
     mkdir -p $at && cp -r dlpipe_shm.h dlpipe_s3.h tests $at || exit 1
-    mutate "$1" >$at/dlpipe.h || { echo 'NO LONGER APPLIES' >$at.result; return; }
+    mutate $dir/list "$1" dlpipe.h >$at/dlpipe.h || { echo 'NO LONGER APPLIES' >$at.result; return; }
     # shellcheck disable=SC2046
     set -- "$1" $(named @ "$1")
     test=$2

@@ -10,6 +10,7 @@
 # model checker first), lines of dlpipe.h (-) and what takes their place (+). The lines must be
 # found exactly once, white space included, else the mutant no longer applies and the test fails.
 # 78 where the model checker cannot run.
+. tests/rig/mutate
 set -u
 cc=${CC:-cc}
 out=build/mutants
@@ -245,29 +246,6 @@ cut_header() {
     }' dlpipe.h
 }
 
-# The cut header with mutant $1, from the list. Exit code 3: it does not apply.
-mutate() {
-    awk -v number="$1" '
-    FNR == NR && /^=/ { n++ }
-    FNR == NR && n == number && /^[-+]/ {
-        sign = substr($0, 1, 1)
-        if (sign == "-" && last != "-") parts++
-        last = sign
-        if (sign == "-") old[parts] = old[parts] "\n" substr($0, 2)
-        else new[parts] = new[parts] "\n" substr($0, 2)
-    }
-    FNR != NR { text = "\n" $0 }
-    END {
-        if (!parts) exit 3
-        for (i = 1; i <= parts; i++) { # the last of its lines may be the beginning of one
-            at = index(text, old[i])
-            if (!at || index(substr(text, at + 1), old[i])) exit 3
-            text = substr(text, 1, at - 1) new[i] substr(text, at + length(old[i]))
-        }
-        print substr(text, 2)
-    }' "$out/list" RS='\001' "$out/dlpipe.h"
-}
-
 limited() { # seconds command...
     if command -v timeout >/dev/null 2>&1; then timeout -k 1 "$@"; else shift; "$@"; fi
 }
@@ -285,7 +263,7 @@ try_mutant() {
     dir=$out/$1
     mkdir -p "$dir"
     : >"$out/$1.result"
-    if ! mutate "$1" >"$dir/dlpipe.h"; then
+    if ! mutate "$out/list" "$1" "$out/dlpipe.h" >"$dir/dlpipe.h"; then
         echo 'NO LONGER APPLIES' >"$out/$1.result"
         return
     fi
