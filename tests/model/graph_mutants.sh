@@ -83,7 +83,8 @@ try_mutant() {
     at=$dir/$1
     : >$at.result
     mkdir -p $at && cp -r dlpipe_shm.h dlpipe_s3.h tests $at || exit 1
-    mutate $dir/list "$1" dlpipe.h >$at/dlpipe.h || { echo 'NO LONGER APPLIES' >$at.result; return; }
+    mutate $dir/list "$1" dlpipe.h >$at/dlpipe.h ||
+        { echo 'NO LONGER APPLIES' >$at.result; return; }
     # shellcheck disable=SC2046
     set -- "$1" $(named @ "$1")
     test=$2
