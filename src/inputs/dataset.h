@@ -8,23 +8,30 @@
 #define DLPI_NAME_KEPT 32u
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
-/* Copy the n fields of a stage's desc, and their names behind them. */
+/* Copy n fields behind those that a stage has, and all names behind the fields. The plan counts
+   these bytes. */
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
-    char(*to)[DLPI_NAME_KEPT];
-    if ((st->n_fields = n) == 0) return DLP_OK;
-    if ((st->fields = malloc(n * DLPI_FIELD_KEPT)) == NULL)
-        return dlpi_no_memory(p, "fields", "a stage's fields");
-    to = (void *)(st->fields + n);
+    const uint32_t before = st->n_fields, all = before + n;
+    dlp_field *old = st->fields, *to;
+    char(*names)[DLPI_NAME_KEPT];
+    if (n == 0) return DLP_OK;
     for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(to[i], DLPI_NAME_KEPT, name);
-        st->fields[i] = f[i];
-        st->fields[i].name = to[i];
+        const size_t length = f[i].name != NULL ? strlen(f[i].name) : 0;
+        if (length == 0 || length >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, p->node != NULL ? p->node : st->name, i, f[i].name, "name",
+                                  "name has %zu bytes, must have 1 to 31", length);
     }
+    if ((to = malloc(all * DLPI_FIELD_KEPT)) == NULL)
+        return dlpi_no_memory(p, "fields", "a stage's fields");
+    names = (void *)(to + all);
+    for (uint32_t i = 0; i < all; i++) {
+        to[i] = i < before ? old[i] : f[i - before];
+        dlpi_copy_text(names[i], DLPI_NAME_KEPT, to[i].name);
+        to[i].name = names[i];
+    }
+    free(old);
+    st->fields = to;
+    st->n_fields = all;
     return DLP_OK;
 }
 
