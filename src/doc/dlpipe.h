@@ -154,10 +154,11 @@
    the order of an epoch. The list maps (seed, epoch, position) to a dataset index.
 
    A pipeline is a table of nodes (>>graph). A node takes records from the node before it, and gives
-   records to the node after it. A node has workers of its own, or it runs in the consumer. The
-   consumer is the thread that calls next and release. dlp_pipe_open takes a table. dlp_loader_open
-   fills a table and opens it; dlp_loader_nodes gives you that table. Each node becomes a stage, and
-   stages have a chain of fixed order; those in brackets may be left out (all words: >>glossary):
+   records to the node after it. A node has workers of its own, or it runs in the workers of the
+   node before it, or in the consumer. The consumer is the thread that calls next and release.
+   dlp_pipe_open takes a table. dlp_loader_open fills a table and opens it; dlp_loader_nodes gives
+   you that table. Nodes become stages, and stages have a chain of fixed order; those in brackets
+   may be left out (all words: >>glossary):
 
      list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
       ^                                                                                        |

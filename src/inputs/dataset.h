@@ -41,20 +41,29 @@ static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     p->datasets.n_fields += n;
 }
 
+/* Have n fields of a node other names than the m above it? */
+static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
+                             const dlp_field *above, uint32_t m) {
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < m; k++)
+            if (strcmp(f[i].name, above[k].name) == 0)
+                return dlpi_bad_field(p, node, i, f[i].name, "name",
+                                      "a node above has a field of this name; rename one");
+    return DLP_OK;
+}
+
 /* Add the fields of a stage to those of an item. count: the field of its desc that has their
    number. */
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
+    int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
                            "n_fields is %" PRIu32 ", and the nodes before have %" PRIu32 "; a row "
                            "has at most 16 fields",
                            st->n_fields, n);
-    for (uint32_t i = 0; i < st->n_fields; i++)
-        for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
-                                      "a node above has a field of this name; rename one");
+    rc = dlpi_fields_apart(p, st->name, st->fields, st->n_fields, p->datasets.fields, n);
+    if (rc != DLP_OK) return rc;
     dlpi_datasets_widen(p, st->fields, st->n_fields);
     return DLP_OK;
 }

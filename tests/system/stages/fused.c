@@ -344,7 +344,7 @@ static void table__has_too_many_rows_or_fields__refused_by_the_row(void) {
     nodes[2].map.n_fields = 1;
     wide[0].name = "x";
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
-    CHECK(strcmp(err.field, "fields[].name") == 0);
+    CHECK(strcmp(err.field, "fields[].name") == 0 && strcmp(err.stage, "a") == 0);
     wide[0].name = NULL;
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG && strcmp(err.stage, "a") == 0);
     nodes[2].map = (dlp_node_map){.item = same_item, .batch = same_batch};
