@@ -153,10 +153,11 @@
    the order of an epoch. The list maps (seed, epoch, position) to a dataset index.
 
    A pipeline is a table of nodes (>>graph). A node takes records from the node before it, and gives
-   records to the node after it. A node has workers of its own, or it runs in the consumer. The
-   consumer is the thread that calls next and release. dlp_pipe_open takes a table. dlp_loader_open
-   fills a table and opens it; dlp_loader_nodes gives you that table. Each node becomes a stage, and
-   stages have a chain of fixed order; those in brackets may be left out (all words: >>glossary):
+   records to the node after it. A node has workers of its own, or it runs in the workers of the
+   node before it, or in the consumer. The consumer is the thread that calls next and release.
+   dlp_pipe_open takes a table. dlp_loader_open fills a table and opens it; dlp_loader_nodes gives
+   you that table. Nodes become stages, and stages have a chain of fixed order; those in brackets
+   may be left out (all words: >>glossary):
 
      list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
       ^                                                                                        |
@@ -1768,7 +1769,9 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
    own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
    So images may come from an object store by hundreds of requests, and their labels out of a file
    by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
-   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc.
+   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc. A DLP_JOIN_ZIP that says
+   nothing in workers, fetches one item at a time, and has no source, runs in the attempt of the
+   first fetch (>>graph, Attempts).
 
      DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
                     fields of all, out of item i of each. Callbacks of a stage see the fields that

@@ -272,6 +272,45 @@ static void row__fails_once__fetch_and_all_rows_are_tried_again(void) {
     }
 }
 
+static int set_sum(void *user, dlp_item *it) { /* may run on the item again */
+    (void)user;
+    *(uint64_t *)it->data[2] = *(uint64_t *)it->data[0];
+    return 0;
+}
+
+static int add_one(void *user, dlp_item *it) { /* may not */
+    (void)user;
+    *(uint64_t *)it->data[0] += 1;
+    return count(&all->tried[it->index]) % 2 == 1 ? -7 : 0;
+}
+
+static void idempotent_map__a_row_behind_it_is_not__each_item_is_changed_once(void) {
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                              {.name = "read",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = fetch, .fields = base_fields, .n_fields = 2}},
+                              {.name = "set",
+                               .verb = DLP_MAP,
+                               .map = {.item = set_sum, .fields = &sum_field, .n_fields = 1},
+                               .workers = {.num_workers = 2, .retries = 1, .idempotent = 1}},
+                              {.name = "one", .verb = DLP_MAP, .map = {.item = add_one}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t n = 0;
+    how = (struct how){.workers = 0};
+    memset(all, 0, sizeof *all);
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    CHECK(dlp_node_stage(p, "set") > 0 && dlp_node_stage(p, "one") == DLP_ERR_ARG);
+    while (dlp_pipe_next_timeout(p, &b, 60000) == DLP_OK) {
+        const uint64_t *x = b->fields[0].data, *set = b->fields[2].data;
+        for (uint32_t i = 0; i < b->count; i++, n++) CHECK(x[i] == set[i] + 1 && b->index[i] == n);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(n == ITEMS && all->fetched == 2 * ITEMS);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static void row__is_left_out_or_replaced__as_by_a_stage_of_its_own(void) {
     static const int32_t policies[] = {DLP_ON_ERROR_DROP, DLP_ON_ERROR_REPLACE};
     for (int i = 0; i < 2; i++) {
@@ -357,6 +396,7 @@ int main(void) {
     process__dies_in_the_last_row__no_byte_differs();
     row__fails__the_policy_of_the_stage_and_the_name_of_the_row();
     row__fails_once__fetch_and_all_rows_are_tried_again();
+    idempotent_map__a_row_behind_it_is_not__each_item_is_changed_once();
     row__is_left_out_or_replaced__as_by_a_stage_of_its_own();
     fetch__sets_a_length_above_its_maximum__no_row_sees_it();
     cache__behind_the_rows__keeps_what_they_made();
