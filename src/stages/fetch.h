@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/fetchers, system/core/pipe_badinput */
 #include "inputs/reader.h"
-#include "stages/chain.h"
+#include "inputs/chain.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 

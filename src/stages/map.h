@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/stages/join */
-#include "stages/chain.h"
+#include "inputs/chain.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */

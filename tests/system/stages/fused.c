@@ -231,8 +231,8 @@ static void fused__any_workers__the_bytes_and_states_of_stages(void) {
 static void process__dies_in_the_last_row__no_byte_differs(void) {
     how = (struct how){.workers = 2, .placement = DLP_PLACE_PROCESSES};
     take(&one, -1, NULL);
-    for (int flight = 0; flight < 5; flight += 4) {
-        how.in_flight = (uint32_t)flight;
+    for (int many = 0; many < 5; many += 4) {
+        how.in_flight = (uint32_t)many;
         how.kill_every = 70;
         take(&two, -1, NULL);
         CHECK(two.rc == DLP_END && two.n == BATCHES && all->kills > ITEMS * EPOCHS);
@@ -244,11 +244,11 @@ static void process__dies_in_the_last_row__no_byte_differs(void) {
 
 static void row__fails__the_policy_of_the_stage_and_the_name_of_the_row(void) {
     static const char *const names[] = {"read", "add", "labels", "turn"};
-    for (int flight = 0; flight < 5; flight += 4)
+    for (int many = 0; many < 5; many += 4)
         for (int row = 1; row <= 4; row++) {
             char text[32];
             how = (struct how){.workers = 2, .fails = row, .rc = -7, .words = row % 2};
-            how.in_flight = (uint32_t)flight;
+            how.in_flight = (uint32_t)many;
             take(&two, -1, NULL);
             CHECK(two.rc == DLP_ERR_CALLBACK && strcmp(two.err.stage, "read") == 0);
             CHECK(two.err.has_item && two.err.index % 10 == 7);

@@ -127,7 +127,8 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
         c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
-/* Of a stage that fetches: fields that rows of its chain add begin as zeros. */
+/* Fields that rows add to those of a fetch begin as zeros, also if the fetch writes all of its own.
+ */
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
