@@ -97,9 +97,9 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
-   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals
+   >>impl-found >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
@@ -3790,9 +3790,9 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              placement, retries, deadline_ms, on_error and worker_state are those of the row that
              has the workers. The error has the stage of that row, and its message names the node
              that failed. With DLP_NONE the row has a stage of its own, in next of the consumer.
-             These rows have such a stage without workers, too: one behind makers, a push, a guard or
-             a cache; one behind a fetch with async, or fetches of a mix (of); a second fetch behind
-             a load. So has a map in which fields end, and so have all rows behind that map.
+             Without workers it has such a stage, too, behind makers, a push, a guard, a cache, a
+             fetch with async, or fetches of a mix (of). A second fetch behind a load has one. A map
+             in which fields end has one, and so have all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.

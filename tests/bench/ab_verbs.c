@@ -1,10 +1,10 @@
 /* ab_verbs: one pipe of bench_compose, for counting what an item costs in instructions.
 
    ab_verbs VERB ITEMS WORKERS
-   VERB is plain, map, map_fused, filter, window, expand, zip, zip_fused, mix or scratch. Two runs under callgrind that
-   differ in ITEMS alone give the cost of an item, without start and close. As in ab_items the
-   program has a clock of its own, here one that goes on by as much with each reading. So items seem
-   short to the pipe, as they are on a real machine. */
+   VERB is plain, map, map_fused, filter, window, expand, zip, zip_fused, mix or scratch. Two runs
+   under callgrind that differ in ITEMS alone give the cost of an item, without start and close. As
+   in ab_items the program has a clock of its own, here one that goes on by as much with each
+   reading. So items seem short to the pipe, as they are on a real machine. */
 #define main compose_main
 #include "bench_compose.c"
 #undef main
