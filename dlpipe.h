@@ -97,9 +97,9 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
-   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals
+   >>impl-found >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
@@ -153,10 +153,11 @@
    the order of an epoch. The list maps (seed, epoch, position) to a dataset index.
 
    A pipeline is a table of nodes (>>graph). A node takes records from the node before it, and gives
-   records to the node after it. A node has workers of its own, or it runs in the consumer. The
-   consumer is the thread that calls next and release. dlp_pipe_open takes a table. dlp_loader_open
-   fills a table and opens it; dlp_loader_nodes gives you that table. Each node becomes a stage, and
-   stages have a chain of fixed order; those in brackets may be left out (all words: >>glossary):
+   records to the node after it. A node has workers of its own, or it runs in the workers of the
+   node before it, or in the consumer. The consumer is the thread that calls next and release.
+   dlp_pipe_open takes a table. dlp_loader_open fills a table and opens it; dlp_loader_nodes gives
+   you that table. Nodes become stages, and stages have a chain of fixed order; those in brackets
+   may be left out (all words: >>glossary):
 
      list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
       ^                                                                                        |
@@ -1768,7 +1769,9 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
    own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
    So images may come from an object store by hundreds of requests, and their labels out of a file
    by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
-   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc.
+   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc. A DLP_JOIN_ZIP that says
+   nothing in workers, fetches one item at a time, and has no source, runs in the attempt of the
+   first fetch (>>graph, Attempts).
 
      DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
@@ -3781,6 +3784,15 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
              cells of inputs.
+   Attempts  In rows, a map or a later fetch that says nothing in workers runs in the attempt of the
+             row before: in the same worker, directly after that row's callback. If one callback of
+             an attempt fails, the attempt has failed, and is tried again from the fetch on. So
+             placement, retries, deadline_ms, on_error and worker_state are those of the row that
+             has the workers. The error has the stage of that row, and its message names the node
+             that failed. With DLP_NONE the row has a stage of its own, in next of the consumer.
+             Without workers it has such a stage, too, behind makers, a push, a guard, a cache, a
+             fetch with async, or fetches of a mix (of). A second fetch behind a load has one. A map
+             in which fields end has one, and so have all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -3839,11 +3851,12 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              these. Fields that end lie in a room of the worker, which has one item; the plan has a
              line for rooms. A record that was pushed, and an input that is read by async, lie in
              the cell, too. A cell has at most 3 expands and maps in which fields end.
-   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
-             up to the last maker are one stage. It has the name of the last expand or the pack, or
-             else of the first filter. Errors of these rows name this stage, too. The stage with the
-             name of the first fetch only copies items into rows. Behind a push the stage that
-             copies is "copy", and the push is a stage of its own.
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. A row in
+             the attempt of the row before has none. The rows up to the last maker are one stage. It
+             has the name of the last expand or the pack, or else of the first filter. Errors of
+             these rows name this stage, too. The stage with the name of the first fetch only copies
+             items into rows. Behind a push the stage that copies is "copy", and the push is a stage
+             of its own.
              The makers of all branches are one stage, with the name of the zip or mix; their errors
              name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
@@ -4072,8 +4085,8 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc,
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. Other rows before the last
-   maker, a window and the first out have no stage of their own. Any thread. Does not wait or
-   allocate. */
+   maker, rows in the attempt of another row, a window and the first out have no stage of their own.
+   Any thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 /* ---------------------------------------------------------------------------------------------
@@ -9219,6 +9232,7 @@ typedef struct dlpi_stage_ops {
     int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
     int workers;    /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
+    size_t chain_at; /* in self: of the callbacks that rows behind it add; 0: they may not */
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
@@ -10550,9 +10564,15 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
-    const char *name = dlp_code_name(w->returned);
+/* What is said of a callback that returned rc without words. */
+DLPI_COLD static void dlpi_returned_text(char *to, size_t size, int rc) {
+    const char *name = dlp_code_name(rc);
     bool known = strncmp(name, "DLP_", 4) == 0;
+    snprintf(to, size, "the callback returned %d%s%s%s and gave no reason (dlp_fail)", rc,
+             known ? " (" : "", known ? name : "", known ? ")" : "");
+}
+
+DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     memset(e, 0, sizeof *e);
     e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
@@ -10563,9 +10583,7 @@ DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message,
-                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
-                 known ? " (" : "", known ? name : "", known ? ")" : "");
+        dlpi_returned_text(e->message, sizeof e->message, w->returned);
 }
 
 static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {
@@ -16962,10 +16980,12 @@ struct dlpi_table {
     uint32_t n_ending; /* fields that end there */
     uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
-    bool unknown;      /* a row loads parts, or makes items of unknown count */
-    bool fetched;      /* the stage that fetches is added */
-    bool batched;      /* the batch stage is added */
-    bool copies;       /* the stage that fetches copies items out of cells */
+    int chained;       /* 1 + the stage in whose attempts the next row may run; 0: there is none */
+    uint32_t chained_at; /* the row behind that stage's last one */
+    bool unknown;        /* a row loads parts, or makes items of unknown count */
+    bool fetched;        /* the stage that fetches is added */
+    bool batched;        /* the batch stage is added */
+    bool copies;         /* the stage that fetches copies items out of cells */
 };
 
 /* ---- what rows have in common ---- */
@@ -17197,24 +17217,31 @@ static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fet
 #define DLPI_NAME_KEPT 32u
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
-/* Copy the n fields of a stage's desc, and their names behind them. */
+/* Copy n fields behind those that a stage has, and all names behind the fields. The plan counts
+   these bytes. */
 DLPI_COLD
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
-    char(*to)[DLPI_NAME_KEPT];
-    if ((st->n_fields = n) == 0) return DLP_OK;
-    if ((st->fields = malloc(n * DLPI_FIELD_KEPT)) == NULL)
-        return dlpi_no_memory(p, "fields", "a stage's fields");
-    to = (void *)(st->fields + n);
+    const uint32_t before = st->n_fields, all = before + n;
+    dlp_field *old = st->fields, *to;
+    char(*names)[DLPI_NAME_KEPT];
+    if (n == 0) return DLP_OK;
     for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(to[i], DLPI_NAME_KEPT, name);
-        st->fields[i] = f[i];
-        st->fields[i].name = to[i];
+        const size_t length = f[i].name != NULL ? strlen(f[i].name) : 0;
+        if (length == 0 || length >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, p->node != NULL ? p->node : st->name, i, f[i].name, "name",
+                                  "name has %zu bytes, must have 1 to 31", length);
     }
+    if ((to = malloc(all * DLPI_FIELD_KEPT)) == NULL)
+        return dlpi_no_memory(p, "fields", "a stage's fields");
+    names = (void *)(to + all);
+    for (uint32_t i = 0; i < all; i++) {
+        to[i] = i < before ? old[i] : f[i - before];
+        dlpi_copy_text(names[i], DLPI_NAME_KEPT, to[i].name);
+        to[i].name = names[i];
+    }
+    free(old);
+    st->fields = to;
+    st->n_fields = all;
     return DLP_OK;
 }
 
@@ -17225,21 +17252,31 @@ static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     p->datasets.n_fields += n;
 }
 
+/* Have n fields of a node other names than the m above it? */
+DLPI_COLD
+static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
+                             const dlp_field *above, uint32_t m) {
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < m; k++)
+            if (strcmp(f[i].name, above[k].name) == 0)
+                return dlpi_bad_field(p, node, i, f[i].name, "name",
+                                      "a node above has a field of this name; rename one");
+    return DLP_OK;
+}
+
 /* Add the fields of a stage to those of an item. count: the field of its desc that has their
    number. */
 DLPI_COLD
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
+    int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
                            "n_fields is %" PRIu32 ", and the nodes before have %" PRIu32 "; a row "
                            "has at most 16 fields",
                            st->n_fields, n);
-    for (uint32_t i = 0; i < st->n_fields; i++)
-        for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
-                                      "a node above has a field of this name; rename one");
+    rc = dlpi_fields_apart(p, st->name, st->fields, st->n_fields, p->datasets.fields, n);
+    if (rc != DLP_OK) return rc;
     dlpi_datasets_widen(p, st->fields, st->n_fields);
     return DLP_OK;
 }
@@ -17301,6 +17338,151 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     return rc;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
+   A stage of rows has one callback. The callback of such a stage is dlpi_chain_call, which calls
+   those of several rows of the table, one after the other. The core sees one attempt: retries,
+   deadline, blame and the policy for failures are the stage's. Fields that the rows add are fields
+   of the stage. */
+
+#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own */
+
+typedef struct dlpi_chained {
+    dlp_item_fn call;
+    void *user;
+    uint32_t n, first; /* fields that it sees, from which one on: set when the pipe is resolved */
+    uint32_t after;    /* fields that steps behind it add, which it does not see */
+    uint32_t own;      /* it sees these fields of its own alone; 0: all that are there by then */
+    char name[32];     /* of its node */
+} dlpi_chained;
+
+typedef struct dlpi_chain {
+    const dlpi_chained *last; /* NULL: the stage has its own callback alone */
+    uint32_t fields;          /* of the stage, before rows added some */
+    bool ragged;              /* some field that a step sees is */
+    dlpi_chained step[DLPI_CHAIN_STEPS];
+} dlpi_chain;
+
+/* Only the rows of such stages may be chained: the stage has all fields from the first one on. */
+static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
+    return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
+}
+
+/* What a chain comes to that ends at this step, whose callback returned rc. Say which node failed,
+   in front of why. */
+DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
+                                     int rc) {
+    const dlpi_worker *w = call->w;
+    const bool said = call != &w->note || call->said == (uint32_t)DLPI_LOAD_RLX(&w->block->running);
+    const int errnum = said ? *call->errnum : 0;
+    char why[256];
+    if (k == c->step || rc == 0 || rc == DLP_SKIP) return rc;
+    why[0] = 0;
+    if (said) dlpi_copy_text(why, sizeof why, call->message); /* else it is another item's */
+    if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
+    dlp_fail(call, errnum, "node \"%s\": %.200s", k->name, why);
+    return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK;
+}
+
+/* Can the next callback go by the lengths that are set? */
+static bool dlpi_chain_fits(const dlp_item *it) {
+    const dlpi_fields *fs = &it->call->w->p->items;
+    for (uint32_t f = 0; f < it->n_fields; f++)
+        if (fs->at[f].f.ragged && it->length[f] > (uint64_t)fs->at[f].f.shape[0]) return false;
+    return true;
+}
+
+static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
+    it->n_fields = k->n;
+    it->data += k->first;
+    it->length += k->first;
+}
+
+/* The callback of a stage with a chain. Each callback may change any of its item, so all but the
+   last have a copy. A length that is too large ends the chain: the stage refuses that length. */
+static int dlpi_chain_call(void *user, dlp_item *it) {
+    const dlpi_chain *c = user;
+    const dlpi_chained *k = c->step;
+    dlp_call *call = it->call;
+    int rc;
+    for (; k != c->last; k++) {
+        dlp_item copy = *it;
+        dlpi_chain_point(&copy, k);
+        rc = k->call(k->user, &copy);
+        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_fits(it))))
+            return dlpi_chain_over(c, k, call, rc);
+    }
+    dlpi_chain_point(it, k);
+    rc = k->call(k->user, it);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
+}
+
+/* Add the callback of a row to a stage, and the fields that the row adds. */
+DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chained *row,
+                                    const dlp_field *f, uint32_t n) {
+    dlpi_chain *c = dlpi_chain_of(st);
+    const uint32_t before = st->n_fields;
+    const size_t n_steps = c->last != NULL ? (size_t)(c->last - c->step) + 1 : 1;
+    int rc;
+    if (n_steps == DLPI_CHAIN_STEPS)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, row->name, "",
+                           "node \"%s\" is the eighth row in the worker of \"%s\"; join two of "
+                           "these rows, or give this one workers",
+                           row->name, st->name);
+    if (n > DLP_MAX_FIELDS - before)
+        return dlpi_bad(p, row->name, "n_fields", "16 at most, with those of the rows above",
+                        before + n);
+    if (n_steps == 1) {
+        c->step[0] = (dlpi_chained){.call = st->item, .user = st->user};
+        c->fields = before;
+        st->item = dlpi_chain_call;
+        st->user = c;
+    }
+    st->w.idempotent = 0; /* the new callback need not be */
+    for (size_t i = 0; i < n_steps; i++) c->step[i].after += n;
+    c->step[n_steps] = *row;
+    c->last = &c->step[n_steps];
+    if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
+    rc = dlpi_fields_apart(p, row->name, st->fields + before, n, st->fields, before);
+    if (rc != DLP_OK || st->dataset == NULL) return rc;
+    st->dataset->fields = st->fields;
+    st->dataset->n_fields = st->n_fields;
+    return DLP_OK;
+}
+
+/* The fields of the stage are known: which of them each callback sees. */
+static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_chain *c = dlpi_chain_of(st);
+    if (c->last == NULL) return;
+    for (dlpi_chained *k = c->step; k <= c->last; k++) {
+        k->n = st->scope.n_fields - k->after;
+        k->first = k->own > 0 ? k->n - k->own : 0;
+        if (k->own > 0) k->n = k->own;
+    }
+    c->ragged = false;
+    for (uint32_t f = 0; f < p->datasets.n_fields; f++)
+        c->ragged |= p->datasets.fields[f].ragged != 0;
+}
+
+/* Fields that rows add to those of a fetch begin as zeros, also if the fetch writes all of its own.
+ */
+static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_chain *c = dlpi_chain_of(st);
+    dlpi_chain_resolve(p, st);
+    if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
+    if (!st->scope.zeroes) st->scope.own = c->fields;
+    st->scope.zeroes = 1;
+    return DLP_OK;
+}
+
+/* What the plan says of the stage: its rows, in the order of the table. */
+DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t size) {
+    const dlpi_chain *c = dlpi_chain_of(st);
+    size_t n = 0;
+    for (const dlpi_chained *k = c->step; c->last != NULL && k <= c->last && n < size; k++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", k != c->step ? ", " : "",
+                              k != c->step ? k->name : st->name);
+}
 /* ---- what is read on, as a push is: by the one worker of a stage ---- */
 
 /* What a reader says of those who write: in a record of the stage that reads. */
@@ -22163,20 +22345,32 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_fetch_live(p, st);
 }
 
+typedef struct dlpi_fetch_rows { /* what such a stage keeps */
+    dlpi_fetch fetch;            /* first, for its worker's functions */
+    dlpi_chain chain;
+} dlpi_fetch_rows;
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_reader_seen, \
+    .self_bytes = sizeof(dlpi_fetch_rows), .foretold = dlpi_fetch_foretold, \
+    .seen = dlpi_reader_seen, \
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
+#define DLPI_OPS_OF_CHAINS \
+    .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
+    .what = dlpi_chain_what
+
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
-                                              .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
+                                              .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
+                                              DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
     DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
     .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
-                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_IN_FLIGHT};
+                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
+                                                   DLPI_OPS_OF_IN_FLIGHT};
 
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
@@ -22193,6 +22387,11 @@ typedef struct dlpi_map_desc { /* one of item and batch */
     dlp_workers_desc workers;
 } dlpi_map_desc;
 
+typedef struct dlpi_map { /* what a map of items keeps */
+    dlpi_seeing seeing;
+    dlpi_chain chain;
+} dlpi_map;
+
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
@@ -22206,6 +22405,7 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
+    dlpi_chain_resolve(p, st);
     return rc;
 }
 
@@ -22222,7 +22422,9 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
-    .self_bytes = sizeof(dlpi_seeing),
+    .self_bytes = sizeof(dlpi_map),
+    .chain_at = offsetof(dlpi_map, chain),
+    .what = dlpi_chain_what,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
@@ -27673,12 +27875,12 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
         st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
+        if (st == p->fetch) st->scope.own = 0;
+        if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
         st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->datasets.n_added;
-    p->fetch->scope.own = 0;
-    p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
 }
 
@@ -28208,7 +28410,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
-    r->zeroes = st->scope.zeroes;
+    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->at_first;
@@ -40121,6 +40323,34 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
     return DLP_OK;
 }
 
+/* ---- rows that run in the attempts of the stage before ---- */
+
+/* The stage in whose attempts a row is to run; NULL: it gets a stage of its own. */
+DLPI_COLD
+static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
+    const bool behind = t->chained != 0 && t->chained_at == t->at && t->ending == NULL;
+    return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
+}
+
+DLPI_COLD
+static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_stage *st, dlpi_chained row,
+                          const dlp_field *f, uint32_t n) {
+    dlpi_copy_text(row.name, sizeof row.name, node->name);
+    t->chained_at = t->at + 1;
+    return dlpi_chain_add(t->p, st, &row, f, n);
+}
+
+/* The row behind this one, which has stage id, may run in the attempts of that stage. */
+DLPI_COLD
+static int dlpi_row_chainable(dlpi_table *t, int id) {
+    const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
+    const bool reads = st != NULL && st->dataset != NULL && dlpi_reader_of(st->dataset) != NULL;
+    const bool may = st != NULL && st->ops->chain_at != 0 && !reads && t->ending == NULL;
+    t->chained = may ? id + 1 : 0;
+    t->chained_at = t->at + 1;
+    return id;
+}
+
 DLPI_COLD
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
@@ -40141,9 +40371,17 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
+    if (t->fetched && dlpi_row_chains(t, node) != NULL && node->fetch.source == NULL &&
+        node->fetch.of == 0 && f.fetcher == DLP_FETCH_SEQUENTIAL && t->load == NULL && !ds.open_end)
+        return dlpi_row_chain(t, node, dlpi_row_chains(t, node),
+                              (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
+                              ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
-    if (!t->fetched) t->fetchers = f.workers.num_workers;
+    if (!t->fetched) {
+        t->fetchers = f.workers.num_workers;
+        if (node->fetch.of == 0 && f.fetcher != DLP_FETCH_ASYNC) dlpi_row_chainable(t, rc);
+    }
     t->fetched = true;
     dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
@@ -40196,6 +40434,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                                  : dlpi_not_null(t->p, node->name, "map.ends",
                                                  "in a header that was made without scratch");
     if (rc != DLP_OK) return rc;
+    st = t->batched || m->batch != NULL || m->ends != NULL ? NULL : dlpi_row_chains(t, node);
+    if (st != NULL)
+        return dlpi_row_chain(t, node, st, (dlpi_chained){.call = m->item, .user = m->user},
+                              m->fields, m->n_fields);
     rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
                                              .batch = m->batch,
                                              .user = m->user,
@@ -40203,7 +40445,8 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     if (rc < 0 || m->batch != NULL) return rc;
     st = &t->p->stages[rc];
     dlpi_seeing_take(st, st->self, &seen);
-    return dlpi_keep_fields(t->p, st, m->fields, m->n_fields);
+    if ((rc = dlpi_keep_fields(t->p, st, m->fields, m->n_fields)) != DLP_OK) return rc;
+    return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }
 
 /* ---- push: what producers give ---- */
@@ -41318,6 +41561,8 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     dlpi_expand *x = &b->x;
     int rc;
     one.self = x;
+    one.fields = inputs.fields = NULL;
+    one.n_fields = inputs.n_fields = 0;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
     if ((rc = dlpi_expand_take(t->p, &one, &d, &c)) != DLP_OK) return rc;
     x->input = m->input;

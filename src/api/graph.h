@@ -72,6 +72,15 @@
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
              cells of inputs.
+   Attempts  In rows, a map or a later fetch that says nothing in workers runs in the attempt of the
+             row before: in the same worker, directly after that row's callback. If one callback of
+             an attempt fails, the attempt has failed, and is tried again from the fetch on. So
+             placement, retries, deadline_ms, on_error and worker_state are those of the row that
+             has the workers. The error has the stage of that row, and its message names the node
+             that failed. With DLP_NONE the row has a stage of its own, in next of the consumer.
+             Without workers it has such a stage, too, behind makers, a push, a guard, a cache, a
+             fetch with async, or fetches of a mix (of). A second fetch behind a load has one. A map
+             in which fields end has one, and so have all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -130,11 +139,12 @@
              these. Fields that end lie in a room of the worker, which has one item; the plan has a
              line for rooms. A record that was pushed, and an input that is read by async, lie in
              the cell, too. A cell has at most 3 expands and maps in which fields end.
-   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. The rows
-             up to the last maker are one stage. It has the name of the last expand or the pack, or
-             else of the first filter. Errors of these rows name this stage, too. The stage with the
-             name of the first fetch only copies items into rows. Behind a push the stage that
-             copies is "copy", and the push is a stage of its own.
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. A row in
+             the attempt of the row before has none. The rows up to the last maker are one stage. It
+             has the name of the last expand or the pack, or else of the first filter. Errors of
+             these rows name this stage, too. The stage with the name of the first fetch only copies
+             items into rows. Behind a push the stage that copies is "copy", and the push is a stage
+             of its own.
              The makers of all branches are one stage, with the name of the zip or mix; their errors
              name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
@@ -363,6 +373,6 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, /* needs
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. Other rows before the last
-   maker, a window and the first out have no stage of their own. Any thread. Does not wait or
-   allocate. */
+   maker, rows in the attempt of another row, a window and the first out have no stage of their own.
+   Any thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);

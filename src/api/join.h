@@ -7,7 +7,9 @@
    own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
    So images may come from an object store by hundreds of requests, and their labels out of a file
    by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
-   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc.
+   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc. A DLP_JOIN_ZIP that says
+   nothing in workers, fetches one item at a time, and has no source, runs in the attempt of the
+   first fetch (>>graph, Attempts).
 
      DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
                     fields of all, out of item i of each. Callbacks of a stage see the fields that

@@ -61,12 +61,12 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
         st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
+        if (st == p->fetch) st->scope.own = 0;
+        if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
         st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->datasets.n_added;
-    p->fetch->scope.own = 0;
-    p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
 }
 

@@ -124,7 +124,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
-    r->zeroes = st->scope.zeroes;
+    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->at_first;

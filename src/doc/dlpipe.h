@@ -98,9 +98,9 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-arrivals >>impl-found
-   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals
+   >>impl-found >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
@@ -154,10 +154,11 @@
    the order of an epoch. The list maps (seed, epoch, position) to a dataset index.
 
    A pipeline is a table of nodes (>>graph). A node takes records from the node before it, and gives
-   records to the node after it. A node has workers of its own, or it runs in the consumer. The
-   consumer is the thread that calls next and release. dlp_pipe_open takes a table. dlp_loader_open
-   fills a table and opens it; dlp_loader_nodes gives you that table. Each node becomes a stage, and
-   stages have a chain of fixed order; those in brackets may be left out (all words: >>glossary):
+   records to the node after it. A node has workers of its own, or it runs in the workers of the
+   node before it, or in the consumer. The consumer is the thread that calls next and release.
+   dlp_pipe_open takes a table. dlp_loader_open fills a table and opens it; dlp_loader_nodes gives
+   you that table. Nodes become stages, and stages have a chain of fixed order; those in brackets
+   may be left out (all words: >>glossary):
 
      list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
       ^                                                                                        |

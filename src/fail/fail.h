@@ -190,9 +190,15 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
-    const char *name = dlp_code_name(w->returned);
+/* What is said of a callback that returned rc without words. */
+DLPI_COLD static void dlpi_returned_text(char *to, size_t size, int rc) {
+    const char *name = dlp_code_name(rc);
     bool known = strncmp(name, "DLP_", 4) == 0;
+    snprintf(to, size, "the callback returned %d%s%s%s and gave no reason (dlp_fail)", rc,
+             known ? " (" : "", known ? name : "", known ? ")" : "");
+}
+
+DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     memset(e, 0, sizeof *e);
     e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
@@ -203,9 +209,7 @@ DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message,
-                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
-                 known ? " (" : "", known ? name : "", known ? ")" : "");
+        dlpi_returned_text(e->message, sizeof e->message, w->returned);
 }
 
 static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {

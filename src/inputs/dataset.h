@@ -8,23 +8,30 @@
 #define DLPI_NAME_KEPT 32u
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
-/* Copy the n fields of a stage's desc, and their names behind them. */
+/* Copy n fields behind those that a stage has, and all names behind the fields. The plan counts
+   these bytes. */
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
-    char(*to)[DLPI_NAME_KEPT];
-    if ((st->n_fields = n) == 0) return DLP_OK;
-    if ((st->fields = malloc(n * DLPI_FIELD_KEPT)) == NULL)
-        return dlpi_no_memory(p, "fields", "a stage's fields");
-    to = (void *)(st->fields + n);
+    const uint32_t before = st->n_fields, all = before + n;
+    dlp_field *old = st->fields, *to;
+    char(*names)[DLPI_NAME_KEPT];
+    if (n == 0) return DLP_OK;
     for (uint32_t i = 0; i < n; i++) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(to[i], DLPI_NAME_KEPT, name);
-        st->fields[i] = f[i];
-        st->fields[i].name = to[i];
+        const size_t length = f[i].name != NULL ? strlen(f[i].name) : 0;
+        if (length == 0 || length >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, p->node != NULL ? p->node : st->name, i, f[i].name, "name",
+                                  "name has %zu bytes, must have 1 to 31", length);
     }
+    if ((to = malloc(all * DLPI_FIELD_KEPT)) == NULL)
+        return dlpi_no_memory(p, "fields", "a stage's fields");
+    names = (void *)(to + all);
+    for (uint32_t i = 0; i < all; i++) {
+        to[i] = i < before ? old[i] : f[i - before];
+        dlpi_copy_text(names[i], DLPI_NAME_KEPT, to[i].name);
+        to[i].name = names[i];
+    }
+    free(old);
+    st->fields = to;
+    st->n_fields = all;
     return DLP_OK;
 }
 
@@ -34,20 +41,29 @@ static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     p->datasets.n_fields += n;
 }
 
+/* Have n fields of a node other names than the m above it? */
+static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
+                             const dlp_field *above, uint32_t m) {
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < m; k++)
+            if (strcmp(f[i].name, above[k].name) == 0)
+                return dlpi_bad_field(p, node, i, f[i].name, "name",
+                                      "a node above has a field of this name; rename one");
+    return DLP_OK;
+}
+
 /* Add the fields of a stage to those of an item. count: the field of its desc that has their
    number. */
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
+    int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
                            "n_fields is %" PRIu32 ", and the nodes before have %" PRIu32 "; a row "
                            "has at most 16 fields",
                            st->n_fields, n);
-    for (uint32_t i = 0; i < st->n_fields; i++)
-        for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
-                                      "a node above has a field of this name; rename one");
+    rc = dlpi_fields_apart(p, st->name, st->fields, st->n_fields, p->datasets.fields, n);
+    if (rc != DLP_OK) return rc;
     dlpi_datasets_widen(p, st->fields, st->n_fields);
     return DLP_OK;
 }

@@ -71,10 +71,12 @@ struct dlpi_table {
     uint32_t n_ending; /* fields that end there */
     uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
-    bool unknown;      /* a row loads parts, or makes items of unknown count */
-    bool fetched;      /* the stage that fetches is added */
-    bool batched;      /* the batch stage is added */
-    bool copies;       /* the stage that fetches copies items out of cells */
+    int chained;       /* 1 + the stage in whose attempts the next row may run; 0: there is none */
+    uint32_t chained_at; /* the row behind that stage's last one */
+    bool unknown;        /* a row loads parts, or makes items of unknown count */
+    bool fetched;        /* the stage that fetches is added */
+    bool batched;        /* the batch stage is added */
+    bool copies;         /* the stage that fetches copies items out of cells */
 };
 
 /* ---- what rows have in common ---- */

@@ -21,6 +21,8 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     dlpi_expand *x = &b->x;
     int rc;
     one.self = x;
+    one.fields = inputs.fields = NULL;
+    one.n_fields = inputs.n_fields = 0;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
     if ((rc = dlpi_expand_take(t->p, &one, &d, &c)) != DLP_OK) return rc;
     x->input = m->input;

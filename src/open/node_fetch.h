@@ -121,6 +121,31 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
     return DLP_OK;
 }
 
+/* ---- rows that run in the attempts of the stage before ---- */
+
+/* The stage in whose attempts a row is to run; NULL: it gets a stage of its own. */
+static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
+    const bool behind = t->chained != 0 && t->chained_at == t->at && t->ending == NULL;
+    return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
+}
+
+static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_stage *st, dlpi_chained row,
+                          const dlp_field *f, uint32_t n) {
+    dlpi_copy_text(row.name, sizeof row.name, node->name);
+    t->chained_at = t->at + 1;
+    return dlpi_chain_add(t->p, st, &row, f, n);
+}
+
+/* The row behind this one, which has stage id, may run in the attempts of that stage. */
+static int dlpi_row_chainable(dlpi_table *t, int id) {
+    const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
+    const bool reads = st != NULL && st->dataset != NULL && dlpi_reader_of(st->dataset) != NULL;
+    const bool may = st != NULL && st->ops->chain_at != 0 && !reads && t->ending == NULL;
+    t->chained = may ? id + 1 : 0;
+    t->chained_at = t->at + 1;
+    return id;
+}
+
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
@@ -140,9 +165,17 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
+    if (t->fetched && dlpi_row_chains(t, node) != NULL && node->fetch.source == NULL &&
+        node->fetch.of == 0 && f.fetcher == DLP_FETCH_SEQUENTIAL && t->load == NULL && !ds.open_end)
+        return dlpi_row_chain(t, node, dlpi_row_chains(t, node),
+                              (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
+                              ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
-    if (!t->fetched) t->fetchers = f.workers.num_workers;
+    if (!t->fetched) {
+        t->fetchers = f.workers.num_workers;
+        if (node->fetch.of == 0 && f.fetcher != DLP_FETCH_ASYNC) dlpi_row_chainable(t, rc);
+    }
     t->fetched = true;
     dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
@@ -190,6 +223,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                                  : dlpi_not_null(t->p, node->name, "map.ends",
                                                  "in a header that was made without scratch");
     if (rc != DLP_OK) return rc;
+    st = t->batched || m->batch != NULL || m->ends != NULL ? NULL : dlpi_row_chains(t, node);
+    if (st != NULL)
+        return dlpi_row_chain(t, node, st, (dlpi_chained){.call = m->item, .user = m->user},
+                              m->fields, m->n_fields);
     rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
                                              .batch = m->batch,
                                              .user = m->user,
@@ -197,5 +234,6 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     if (rc < 0 || m->batch != NULL) return rc;
     st = &t->p->stages[rc];
     dlpi_seeing_take(st, st->self, &seen);
-    return dlpi_keep_fields(t->p, st, m->fields, m->n_fields);
+    if ((rc = dlpi_keep_fields(t->p, st, m->fields, m->n_fields)) != DLP_OK) return rc;
+    return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }

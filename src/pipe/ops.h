@@ -249,6 +249,7 @@ typedef struct dlpi_stage_ops {
     int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
     int workers;    /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
+    size_t chain_at; /* in self: of the callbacks that rows behind it add; 0: they may not */
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */

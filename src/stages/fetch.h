@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/fetchers, system/core/pipe_badinput */
 #include "inputs/reader.h"
+#include "inputs/chain.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
@@ -61,20 +62,32 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_fetch_live(p, st);
 }
 
+typedef struct dlpi_fetch_rows { /* what such a stage keeps */
+    dlpi_fetch fetch;            /* first, for its worker's functions */
+    dlpi_chain chain;
+} dlpi_fetch_rows;
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_reader_seen, \
+    .self_bytes = sizeof(dlpi_fetch_rows), .foretold = dlpi_fetch_foretold, \
+    .seen = dlpi_reader_seen, \
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
+#define DLPI_OPS_OF_CHAINS \
+    .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
+    .what = dlpi_chain_what
+
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
-                                              .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
+                                              .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
+                                              DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
     DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
     .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
-                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_IN_FLIGHT};
+                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
+                                                   DLPI_OPS_OF_IN_FLIGHT};
 
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;

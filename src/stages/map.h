@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/stages/join */
-#include "inputs/dataset.h"
+#include "inputs/chain.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
@@ -11,6 +11,11 @@ typedef struct dlpi_map_desc { /* one of item and batch */
     void *user;
     dlp_workers_desc workers;
 } dlpi_map_desc;
+
+typedef struct dlpi_map { /* what a map of items keeps */
+    dlpi_seeing seeing;
+    dlpi_chain chain;
+} dlpi_map;
 
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
@@ -25,6 +30,7 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
+    dlpi_chain_resolve(p, st);
     return rc;
 }
 
@@ -41,7 +47,9 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
-    .self_bytes = sizeof(dlpi_seeing),
+    .self_bytes = sizeof(dlpi_map),
+    .chain_at = offsetof(dlpi_map, chain),
+    .what = dlpi_chain_what,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,

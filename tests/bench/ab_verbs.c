@@ -1,10 +1,10 @@
 /* ab_verbs: one pipe of bench_compose, for counting what an item costs in instructions.
 
    ab_verbs VERB ITEMS WORKERS
-   VERB is plain, map, filter, window, expand, zip, mix or scratch. Two runs under callgrind that
-   differ in ITEMS alone give the cost of an item, without start and close. As in ab_items the
-   program has a clock of its own, here one that goes on by as much with each reading. So items seem
-   short to the pipe, as they are on a real machine. */
+   VERB is plain, map, map_fused, filter, window, expand, zip, zip_fused, mix or scratch. Two runs
+   under callgrind that differ in ITEMS alone give the cost of an item, without start and close. As
+   in ab_items the program has a clock of its own, here one that goes on by as much with each
+   reading. So items seem short to the pipe, as they are on a real machine. */
 #define main compose_main
 #include "bench_compose.c"
 #undef main
@@ -21,10 +21,11 @@ int clock_gettime(clockid_t id, struct timespec *t) {
 
 int main(int argc, char **argv) {
     static const struct chain verbs[] = {
-        {.name = "plain", .ns = plain},     {.name = "map", .ns = map},
-        {.name = "filter", .ns = filter},   {.name = "window", .ns = window},
-        {.name = "expand", .ns = expander}, {.name = "zip", .ns = zipped},
-        {.name = "mix", .ns = mixed},       {.name = "scratch", .ns = in_a_row}};
+        {.name = "plain", .ns = plain},         {.name = "map", .ns = map},
+        {.name = "filter", .ns = filter},       {.name = "window", .ns = window},
+        {.name = "expand", .ns = expander},     {.name = "zip", .ns = zipped},
+        {.name = "mix", .ns = mixed},           {.name = "scratch", .ns = in_a_row},
+        {.name = "map_fused", .ns = map_fused}, {.name = "zip_fused", .ns = zip_fused}};
     if (argc < 4) return 2;
     items = strtoull(argv[2], NULL, 10);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {

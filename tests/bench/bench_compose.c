@@ -1,10 +1,11 @@
 /* Nanoseconds an item: a map of each item, a filter that keeps half of its inputs, the same with a
    window of 4,096 behind it, an expander that makes four items of each, two datasets zipped and
    mixed half and half, two fetches in a row (one reads into scratch fields, the other makes the
-   item of them), and push, beside a plain chain of the same rounds: items of 8 bytes, batches of
-   64, 16 of them ahead, 1 to 16 workers (of each stage; what filters and expanders make the
-   consumer copies). A filter's ns are those of an input, an expander's those of an item; push is
-   beside a bare bundle of lanes, too. Ratios are medians of rounds.
+   item of them), a map and a zip that run in the attempt of the fetch (fused), and push, beside a
+   plain chain of the same rounds: items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16
+   workers (of each stage; what filters and expanders make the consumer copies). A filter's ns are
+   those of an input, an expander's those of an item; push is beside a bare bundle of lanes, too.
+   Ratios are medians of rounds.
 
    The clock starts when a pipe has delivered WARM batches: no start of a thread is in a sample.
    A sample is of as many items as take 0.3 s, by the sample before, and takes 0.2 s at least.
@@ -112,7 +113,8 @@ static int next_one(void *user, dlp_item *it) {
     return 0;
 }
 
-static double map(int workers) {
+/* own: workers of the map; 0: it runs in the attempt of the fetch. */
+static double mapped(int workers, int own) {
     const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = items}},
                               {.name = "fetch",
                                .verb = DLP_FETCH,
@@ -121,7 +123,7 @@ static double map(int workers) {
                               {.name = "map",
                                .verb = DLP_MAP,
                                .map = {.item = next_one},
-                               .workers = {.num_workers = workers}},
+                               .workers = {.num_workers = own}},
                               {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
     return table(DLP_NODES(nodes));
 }
@@ -163,8 +165,9 @@ static double expander(int workers) {
     return table(DLP_NODES(nodes));
 }
 
-/* Half of a mix's items are each dataset's; a zip has another field. */
-static double joined(int workers, bool mixes) {
+/* Half of a mix's items are each dataset's; a zip has another field. own: workers of the second
+   fetch; 0: it runs in the attempt of the first. */
+static double joined(int workers, int own, bool mixes) {
     static const dlp_field other = {"other", DLP_U64, 0, {0}, 0, 0};
     const uint64_t halves[2] = {items / 2, items / 2};
     const dlp_mix_desc by_halves = {.n = 2, .n_items = halves};
@@ -182,7 +185,7 @@ static double joined(int workers, bool mixes) {
          .verb = DLP_FETCH,
          .fetch =
              {.fetch = fetch, .fields = mixes ? &word : &other, .n_fields = 1, .of = mixes ? 2 : 0},
-         .workers = {.num_workers = workers}},
+         .workers = {.num_workers = own}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
     ns = table(DLP_NODES(nodes));
     dlp_mix_close(mix);
@@ -296,8 +299,11 @@ static double bare(int producers) {
 
 /* ---- rounds ---- */
 
-static double zipped(int workers) { return joined(workers, false); }
-static double mixed(int workers) { return joined(workers, true); }
+static double map(int workers) { return mapped(workers, workers); }
+static double map_fused(int workers) { return mapped(workers, 0); }
+static double zipped(int workers) { return joined(workers, workers, false); }
+static double zip_fused(int workers) { return joined(workers, 0, false); }
+static double mixed(int workers) { return joined(workers, workers, true); }
 
 struct chain {
     const char *name;
@@ -329,10 +335,11 @@ static void put_beside(const struct series *s, const char *bench, const char *ke
 
 static void by_workers(int workers, int rounds) {
     struct chain chains[] = {
-        {"plain", plain, workers, 200000},     {"map", map, workers, 200000},
-        {"filter", filter, workers, 200000},   {"window", window, workers, 200000},
-        {"expand", expander, workers, 200000}, {"zip", zipped, workers, 200000},
-        {"mix", mixed, workers, 200000},       {"scratch", in_a_row, workers, 200000}};
+        {"plain", plain, workers, 200000},         {"map", map, workers, 200000},
+        {"filter", filter, workers, 200000},       {"window", window, workers, 200000},
+        {"expand", expander, workers, 200000},     {"zip", zipped, workers, 200000},
+        {"mix", mixed, workers, 200000},           {"scratch", in_a_row, workers, 200000},
+        {"map_fused", map_fused, workers, 200000}, {"zip_fused", zip_fused, workers, 200000}};
     enum { CHAINS = sizeof chains / sizeof *chains };
     struct series s = {0};
     for (int i = 0; i < CHAINS; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);

@@ -706,22 +706,33 @@ static int call_join(void *user, dlp_item *it) {          /* needs: join */
     return 0;                                             /* needs: join */
 } /* needs: join */
 
-static dlp_stage add_join(const cfg *c) {                                /* needs: join */
-    static const dlp_field field = {"joined", DLP_U64, 0, {0}, 0, 0};    /* needs: join */
-    const wiring *w = &c->w[c->life];                                    /* needs: join */
-    dlp_dataset dataset;                                                 /* needs: join */
-    dlp_join_desc d;                                                     /* needs: join */
-    memset(&d, 0, sizeof d);                                             /* needs: join */
-    dataset_desc(c, &dataset);                                           /* needs: join */
-    dataset.n_items = c->n_items;                                        /* needs: join */
-    dataset.fields = &field;                                             /* needs: join */
-    dataset.n_fields = 1;                                                /* needs: join */
-    dataset.fetch = call_join;                                           /* needs: join */
-    d.fetch.dataset = &dataset;                                          /* needs: join */
-    d.fetch.fetcher = w->join_fetcher;                                   /* needs: join */
-    d.fetch.workers.num_workers = w->join.n ? w->join.n : DLP_NONE;      /* needs: join */
-    d.fetch.workers.placement = w->join.procs ? DLP_PLACE_PROCESSES : 0; /* needs: join */
-    return inside_add_join(run_.pipe, &d);                               /* needs: join */
+/* A second fetch without workers is chained, of every other seed, where a table would chain it. */
+static int chains(const cfg *c) {                                           /* needs: join */
+    const wiring *w = &c->w[c->life];                                       /* needs: join */
+    const int behind = c->zip_at == ZIP_FIRST || c->n_maps == 0;            /* needs: join */
+    return w->join.n == 0 && c->zip_at != ZIP_READS && behind &&            /* needs: join */
+           w->fetcher != DLP_FETCH_ASYNC && w->cache == 0 && !c->scratch && /* needs: join */
+           c->mix_first == 0 && c->seed % 2 == 0;                           /* needs: join */
+} /* needs: join */
+
+static dlp_stage add_join(const cfg *c) {                                 /* needs: join */
+    static const dlp_field field = {"joined", DLP_U64, 0, {0}, 0, 0};     /* needs: join */
+    const wiring *w = &c->w[c->life];                                     /* needs: join */
+    dlp_dataset dataset;                                                  /* needs: join */
+    dlp_join_desc d;                                                      /* needs: join */
+    memset(&d, 0, sizeof d);                                              /* needs: join */
+    dataset_desc(c, &dataset);                                            /* needs: join */
+    dataset.n_items = c->n_items;                                         /* needs: join */
+    dataset.fields = &field;                                              /* needs: join */
+    dataset.n_fields = 1;                                                 /* needs: join */
+    dataset.fetch = call_join;                                            /* needs: join */
+    if (chains(c))                                                        /* needs: join */
+        return inside_chain_fetch(run_.pipe, run_.id[S_FETCH], &dataset); /* needs: join */
+    d.fetch.dataset = &dataset;                                           /* needs: join */
+    d.fetch.fetcher = w->join_fetcher;                                    /* needs: join */
+    d.fetch.workers.num_workers = w->join.n ? w->join.n : DLP_NONE;       /* needs: join */
+    d.fetch.workers.placement = w->join.procs ? DLP_PLACE_PROCESSES : 0;  /* needs: join */
+    return inside_add_join(run_.pipe, &d);                                /* needs: join */
 } /* needs: join */
 
 static dlp_stage add_scratch(const wiring *w) {                         /* needs: scratch */

@@ -92,6 +92,8 @@ INSIDE dlp_stage inside_add_ranked(dlp_pipe *p, const inside_sampler_desc *desc)
 INSIDE dlp_stage inside_add_order(dlp_pipe *p, const dlp_sampler_desc *desc);
 INSIDE dlp_stage inside_add_repeat(dlp_pipe *p, const inside_repeat_desc *desc);
 INSIDE dlp_stage inside_add_split(dlp_pipe *p, const inside_split_desc *desc); /* needs: split */
+/* A later fetch that runs in the attempt of stage `of`. */
+INSIDE int inside_chain_fetch(dlp_pipe *p, dlp_stage of, const dlp_dataset *dataset);
 INSIDE int inside_pipe_fork(dlp_pipe *p);
 
 #ifdef DLPIPE_IMPLEMENTATION_DONE
@@ -135,6 +137,13 @@ INSIDE dlp_stage inside_add_split(dlp_pipe *p, const inside_split_desc *desc) { 
     INSIDE_RANKS;                                                               /* needs: split */
     return dlpi_add_split(p, (const dlp_split_desc *)(const void *)desc);       /* needs: split */
 } /* needs: split */
+
+INSIDE int inside_chain_fetch(dlp_pipe *p, dlp_stage of, const dlp_dataset *d) {
+    return dlpi_chain_add(
+        p, &p->stages[of],
+        &(dlpi_chained){.call = d->fetch, .user = d->user, .own = d->n_fields, .name = "chained"},
+        d->fields, d->n_fields);
+}
 
 INSIDE int inside_pipe_fork(dlp_pipe *p) { return p->prepared ? p->err.code : dlpi_prepare(p); }
 

@@ -267,6 +267,13 @@ static void write_graph__tables__all_of_the_plan(void) {
         const dlp_node nodes[] = {list, read, map, batch};
         plan = planned(DLP_NODES(nodes));
         plan_is_drawn(&plan);
+        CHECK(strcmp(stage_of(&plan, "read")->what, "read, map") == 0 && plan.n_stages == 4);
+    }
+    map.workers.num_workers = DLP_NONE;
+    {
+        const dlp_node nodes[] = {list, read, map, batch};
+        plan = planned(DLP_NODES(nodes));
+        plan_is_drawn(&plan);
         CHECK(stage_of(&plan, "read")->workers == 3 && stage_of(&plan, "map")->workers == 0);
         CHECK(stage_of(&plan, "items")->workers == 0 && stage_of(&plan, "batch")->workers == -1);
         CHECK(stage_of(&plan, "batch")->kind == DLP_STAGE_BATCH);

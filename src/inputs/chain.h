@@ -1,0 +1,148 @@
+#pragma once
+/* tests: system/stages/fused */
+#include "inputs/dataset.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
+   A stage of rows has one callback. The callback of such a stage is dlpi_chain_call, which calls
+   those of several rows of the table, one after the other. The core sees one attempt: retries,
+   deadline, blame and the policy for failures are the stage's. Fields that the rows add are fields
+   of the stage. */
+
+#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own */
+
+typedef struct dlpi_chained {
+    dlp_item_fn call;
+    void *user;
+    uint32_t n, first; /* fields that it sees, from which one on: set when the pipe is resolved */
+    uint32_t after;    /* fields that steps behind it add, which it does not see */
+    uint32_t own;      /* it sees these fields of its own alone; 0: all that are there by then */
+    char name[32];     /* of its node */
+} dlpi_chained;
+
+typedef struct dlpi_chain {
+    const dlpi_chained *last; /* NULL: the stage has its own callback alone */
+    uint32_t fields;          /* of the stage, before rows added some */
+    bool ragged;              /* some field that a step sees is */
+    dlpi_chained step[DLPI_CHAIN_STEPS];
+} dlpi_chain;
+
+/* Only the rows of such stages may be chained: the stage has all fields from the first one on. */
+static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
+    return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
+}
+
+/* What a chain comes to that ends at this step, whose callback returned rc. Say which node failed,
+   in front of why. */
+DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
+                                     int rc) {
+    const dlpi_worker *w = call->w;
+    const bool said = call != &w->note || call->said == (uint32_t)DLPI_LOAD_RLX(&w->block->running);
+    const int errnum = said ? *call->errnum : 0;
+    char why[256];
+    if (k == c->step || rc == 0 || rc == DLP_SKIP) return rc;
+    why[0] = 0;
+    if (said) dlpi_copy_text(why, sizeof why, call->message); /* else it is another item's */
+    if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
+    dlp_fail(call, errnum, "node \"%s\": %.200s", k->name, why);
+    return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK;
+}
+
+/* Can the next callback go by the lengths that are set? */
+static bool dlpi_chain_fits(const dlp_item *it) {
+    const dlpi_fields *fs = &it->call->w->p->items;
+    for (uint32_t f = 0; f < it->n_fields; f++)
+        if (fs->at[f].f.ragged && it->length[f] > (uint64_t)fs->at[f].f.shape[0]) return false;
+    return true;
+}
+
+static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
+    it->n_fields = k->n;
+    it->data += k->first;
+    it->length += k->first;
+}
+
+/* The callback of a stage with a chain. Each callback may change any of its item, so all but the
+   last have a copy. A length that is too large ends the chain: the stage refuses that length. */
+static int dlpi_chain_call(void *user, dlp_item *it) {
+    const dlpi_chain *c = user;
+    const dlpi_chained *k = c->step;
+    dlp_call *call = it->call;
+    int rc;
+    for (; k != c->last; k++) {
+        dlp_item copy = *it;
+        dlpi_chain_point(&copy, k);
+        rc = k->call(k->user, &copy);
+        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_fits(it))))
+            return dlpi_chain_over(c, k, call, rc);
+    }
+    dlpi_chain_point(it, k);
+    rc = k->call(k->user, it);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
+}
+
+/* Add the callback of a row to a stage, and the fields that the row adds. */
+DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chained *row,
+                                    const dlp_field *f, uint32_t n) {
+    dlpi_chain *c = dlpi_chain_of(st);
+    const uint32_t before = st->n_fields;
+    const size_t n_steps = c->last != NULL ? (size_t)(c->last - c->step) + 1 : 1;
+    int rc;
+    if (n_steps == DLPI_CHAIN_STEPS)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, row->name, "",
+                           "node \"%s\" is the eighth row in the worker of \"%s\"; join two of "
+                           "these rows, or give this one workers",
+                           row->name, st->name);
+    if (n > DLP_MAX_FIELDS - before)
+        return dlpi_bad(p, row->name, "n_fields", "16 at most, with those of the rows above",
+                        before + n);
+    if (n_steps == 1) {
+        c->step[0] = (dlpi_chained){.call = st->item, .user = st->user};
+        c->fields = before;
+        st->item = dlpi_chain_call;
+        st->user = c;
+    }
+    st->w.idempotent = 0; /* the new callback need not be */
+    for (size_t i = 0; i < n_steps; i++) c->step[i].after += n;
+    c->step[n_steps] = *row;
+    c->last = &c->step[n_steps];
+    if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
+    rc = dlpi_fields_apart(p, row->name, st->fields + before, n, st->fields, before);
+    if (rc != DLP_OK || st->dataset == NULL) return rc;
+    st->dataset->fields = st->fields;
+    st->dataset->n_fields = st->n_fields;
+    return DLP_OK;
+}
+
+/* The fields of the stage are known: which of them each callback sees. */
+static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_chain *c = dlpi_chain_of(st);
+    if (c->last == NULL) return;
+    for (dlpi_chained *k = c->step; k <= c->last; k++) {
+        k->n = st->scope.n_fields - k->after;
+        k->first = k->own > 0 ? k->n - k->own : 0;
+        if (k->own > 0) k->n = k->own;
+    }
+    c->ragged = false;
+    for (uint32_t f = 0; f < p->datasets.n_fields; f++)
+        c->ragged |= p->datasets.fields[f].ragged != 0;
+}
+
+/* Fields that rows add to those of a fetch begin as zeros, also if the fetch writes all of its own.
+ */
+static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_chain *c = dlpi_chain_of(st);
+    dlpi_chain_resolve(p, st);
+    if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
+    if (!st->scope.zeroes) st->scope.own = c->fields;
+    st->scope.zeroes = 1;
+    return DLP_OK;
+}
+
+/* What the plan says of the stage: its rows, in the order of the table. */
+DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t size) {
+    const dlpi_chain *c = dlpi_chain_of(st);
+    size_t n = 0;
+    for (const dlpi_chained *k = c->step; c->last != NULL && k <= c->last && n < size; k++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", k != c->step ? ", " : "",
+                              k != c->step ? k->name : st->name);
+}

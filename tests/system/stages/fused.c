@@ -1,0 +1,405 @@
+/* needs: join cache */
+/* Maps and later fetches that name no workers run in the attempt of the fetch before them. Their
+   rows are the same bytes as with a stage for each of them (DLP_NONE), with threads, several reads
+   in a worker, or processes that die; resumed, tried again, left out, replaced and kept. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/check.h"
+#include <signal.h>
+
+enum { ITEMS = 120, ROWS = 8, EPOCHS = 2, BATCHES = ITEMS / ROWS * EPOCHS, MOST = 7 };
+
+static const dlp_field base_fields[] = {{"x", DLP_U64, 0, {0}, 0, 0},
+                                        {"text", DLP_U8, 1, {MOST}, 1, 0}};
+static const dlp_field sum_field = {"sum", DLP_U64, 0, {0}, 0, 0};
+static const dlp_field label_field = {"label", DLP_U32, 0, {0}, 0, 0};
+static const dlp_field tail_field = {"tail", DLP_U8, 1, {MOST}, 1, 0};
+
+static struct shared {
+    uint32_t fetched, summed, labelled, turned, wrong, kills;
+    uint32_t tried[ITEMS];
+} * all;
+
+static struct how {
+    int32_t own; /* num_workers of the rows behind the fetch: 0, or DLP_NONE */
+    uint32_t in_flight;
+    int32_t workers, placement, on_error, retries;
+    int deal;
+    int fails, rc;  /* this row fails at each tenth item: 1 fetch, 2 sum, 3 label, 4 turn */
+    int words;      /* ... by dlp_fail */
+    uint32_t until; /* ... in so many attempts; 0: in all */
+    uint32_t kill_every;
+    uint64_t cache, too_long;
+} how;
+
+static pthread_t consumer;
+static pid_t caller;
+
+static uint32_t count(uint32_t *n) { return __atomic_add_fetch(n, 1, __ATOMIC_RELAXED); }
+
+static void see(const dlp_item *it, uint32_t n) {
+    const bool here = getpid() == caller && pthread_equal(pthread_self(), consumer);
+    if (it->n_fields != n || it->worker_state != NULL) count(&all->wrong);
+    if (n > 1 && (how.own == 0) == (here != 0) && how.workers > 0) count(&all->wrong);
+}
+
+static int maybe_fails(int row, const dlp_item *it) {
+    if (how.kill_every > 0 && row == 4 && count(&all->kills) % how.kill_every == 0) {
+        if (getpid() != caller) kill(getpid(), SIGKILL);
+    }
+    if (how.fails != row || it->index % 10 != 7) return 0;
+    if (how.until > 0 && count(&all->tried[it->index]) > how.until) return 0;
+    if (how.words) return dlp_fail(it->call, 5, "item %d is bad", (int)it->index);
+    return how.rc;
+}
+
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    if (it->n_fields != 2) count(&all->wrong);
+    if (how.workers > 0 && getpid() == caller && pthread_equal(pthread_self(), consumer))
+        count(&all->wrong);
+    count(&all->fetched);
+    *(uint64_t *)it->data[0] = it->index * 1000 + dlp_item_random(it, 1) % 7;
+    it->length[1] = it->index % (MOST + 1);
+    memset(it->data[1], (int)it->index, it->length[1]);
+    if (how.too_long && it->index == 33) it->length[1] = MOST + 1;
+    it->index = 5; /* of this copy of the item */
+    it->n_fields = 1;
+    return 0;
+}
+
+static int base(void *user, dlp_item *it) {
+    const int rc = maybe_fails(1, it);
+    return rc != 0 ? rc : fetch(user, it);
+}
+
+static int sum(void *user, dlp_item *it) { /* sees x, text, sum */
+    uint64_t *to = it->data[2];
+    const uint8_t *text = it->data[1];
+    (void)user;
+    see(it, 3);
+    count(&all->summed);
+    if (*to != 0 || it->length[1] > MOST) count(&all->wrong);
+    *to = *(uint64_t *)it->data[0] + dlp_item_random(it, 2) % 5;
+    for (uint64_t i = 0; i < it->length[1]; i++) *to += text[i];
+    return maybe_fails(2, it);
+}
+
+static int label(void *user, dlp_item *it) { /* sees label alone */
+    (void)user;
+    see(it, 1);
+    count(&all->labelled);
+    if (*(uint32_t *)it->data[0] != 0) count(&all->wrong);
+    *(uint32_t *)it->data[0] = (uint32_t)it->index + 3;
+    return maybe_fails(3, it);
+}
+
+static int turn(void *user, dlp_item *it) { /* sees x, text, sum, label, tail; shortens text */
+    uint8_t *text = it->data[1];
+    (void)user;
+    see(it, 5);
+    count(&all->turned);
+    if (*(uint32_t *)it->data[3] != it->index + 3 || it->length[4] != 0) count(&all->wrong);
+    it->length[4] = it->length[1] / 2;
+    memcpy(it->data[4], text, it->length[4]);
+    if (it->length[1] > 0) it->length[1]--;
+    *(uint64_t *)it->data[0] += 1;
+    return maybe_fails(4, it);
+}
+
+static int open_table(dlp_pipe **p, const dlp_state *resume, dlp_error *err) {
+    const dlp_workers_desc own = {.num_workers = how.own, .idempotent = 0};
+    dlp_node nodes[8] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = base, .fields = base_fields, .n_fields = 2},
+         .workers = {.num_workers = how.workers,
+                     .placement = how.placement,
+                     .on_error = how.on_error,
+                     .retries = how.retries}},
+        {.name = "add", .verb = DLP_MAP, .map = {.item = sum, .fields = &sum_field, .n_fields = 1}},
+        {.name = "labels",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = label, .fields = &label_field, .n_fields = 1}},
+        {.name = "turn",
+         .verb = DLP_MAP,
+         .map = {.item = turn, .fields = &tail_field, .n_fields = 1}}};
+    uint32_t n = 5;
+    for (uint32_t i = 2; i < n; i++) nodes[i].workers = own;
+    nodes[0].queue.deal = how.deal;
+    nodes[1].fetch.in_flight = how.in_flight;
+    nodes[1].fetch.writes_all_bytes = how.in_flight == 0;
+    if (how.cache > 0)
+        nodes[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {how.cache}};
+    nodes[n++] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}};
+    memset(all, 0, sizeof *all);
+    return dlp_pipe_open(p, nodes, n,
+                         &(dlp_pipe_desc){.seed = 5, .epochs = EPOCHS, .resume = resume}, err);
+}
+
+/* ---- what a run gives ---- */
+
+typedef struct run {
+    int opened, rc;
+    uint64_t n, valid, hash[BATCHES];
+    dlp_state state[BATCHES];
+    dlp_error err;
+} run;
+
+static uint64_t hash_of(const dlp_batch *b) {
+    uint64_t h = dlp_hash(b->count, b->epoch, b->in_epoch, b->n_fields);
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        const uint8_t *at = b->fields[f].data;
+        for (uint64_t i = 0; i < b->fields[f].bytes; i++) h = dlp_hash(h, at[i], i, f);
+        for (uint32_t r = 0; b->fields[f].lengths != NULL && r < b->count; r++)
+            h = dlp_hash(h, b->fields[f].lengths[r], r, f);
+    }
+    for (uint32_t r = 0; r < b->count; r++) h = dlp_hash(h, b->index[r], b->valid[r], r);
+    return h;
+}
+
+/* from: the batch after which it is resumed, of `before`; -1: from the beginning. */
+static void take(run *r, int from, const run *before) {
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    memset(r, 0, sizeof *r);
+    consumer = pthread_self();
+    caller = getpid();
+    r->opened = open_table(&p, from < 0 ? NULL : &before->state[from], &r->err);
+    if (r->opened != DLP_OK) return;
+    CHECK((dlp_node_stage(p, "turn") == DLP_ERR_ARG) == (how.own == 0));
+    CHECK((dlp_node_stage(p, "labels") == DLP_ERR_ARG) == (how.own == 0));
+    while ((r->rc = dlp_pipe_next_timeout(p, &b, 60000)) == DLP_OK && r->n < BATCHES) {
+        const uint64_t k = (uint64_t)(from + 1) + r->n;
+        CHECK(b->sequence == r->n && k < BATCHES);
+        if (k >= BATCHES) break;
+        r->hash[k] = hash_of(b);
+        CHECK(dlp_pipe_state(p, b, &r->state[k]) == DLP_OK);
+        for (uint32_t i = 0; i < b->count; i++) r->valid += b->valid[i];
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        r->n++;
+    }
+    if (r->rc != DLP_END) r->err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(all->wrong == 0);
+}
+
+static run one, two, three;
+
+static void same_from(int from) {
+    for (int k = from; k < BATCHES; k++)
+        CHECK(one.hash[k] == two.hash[k] &&
+              memcmp(&one.state[k], &two.state[k], sizeof one.state[k]) == 0);
+}
+
+/* The same with a stage for each row, in one; and fused, in two. */
+static void both(void) {
+    how.own = DLP_NONE;
+    take(&one, -1, NULL);
+    how.own = 0;
+    take(&two, -1, NULL);
+    CHECK(one.opened == DLP_OK && two.opened == DLP_OK);
+    CHECK(one.rc == two.rc && one.n == two.n && one.valid == two.valid);
+    same_from(0);
+}
+
+static void fused__any_workers__the_bytes_and_states_of_stages(void) {
+    static const struct how ways[] = {
+        {.workers = 0},
+        {.workers = 1},
+        {.workers = 3},
+        {.workers = 2, .deal = DLP_DEAL_TURNS},
+        {.workers = 2, .in_flight = 5},
+        {.workers = 2, .placement = DLP_PLACE_PROCESSES},
+        {.workers = 2, .placement = DLP_PLACE_PROCESSES, .in_flight = 4},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        how = ways[i];
+        both();
+        CHECK(two.rc == DLP_END && two.n == BATCHES && two.valid == ITEMS * EPOCHS);
+        CHECK(all->turned == ITEMS * EPOCHS && all->summed == all->turned);
+        for (int from = 3; from < BATCHES; from += 11) {
+            take(&three, from, &one);
+            for (int k = from + 1; k < BATCHES; k++) CHECK(three.hash[k] == one.hash[k]);
+        }
+    }
+}
+
+static void process__dies_in_the_last_row__no_byte_differs(void) {
+    how = (struct how){.workers = 2, .placement = DLP_PLACE_PROCESSES};
+    take(&one, -1, NULL);
+    for (int many = 0; many < 5; many += 4) {
+        how.in_flight = (uint32_t)many;
+        how.kill_every = 70;
+        take(&two, -1, NULL);
+        CHECK(two.rc == DLP_END && two.n == BATCHES && all->kills > ITEMS * EPOCHS);
+        same_from(0);
+    }
+}
+
+/* ---- callbacks that fail ---- */
+
+static void row__fails__the_policy_of_the_stage_and_the_name_of_the_row(void) {
+    static const char *const names[] = {"read", "add", "labels", "turn"};
+    for (int many = 0; many < 5; many += 4)
+        for (int row = 1; row <= 4; row++) {
+            char text[32];
+            how = (struct how){.workers = 2, .fails = row, .rc = -7, .words = row % 2};
+            how.in_flight = (uint32_t)many;
+            take(&two, -1, NULL);
+            CHECK(two.rc == DLP_ERR_CALLBACK && strcmp(two.err.stage, "read") == 0);
+            CHECK(two.err.has_item && two.err.index % 10 == 7);
+            snprintf(text, sizeof text, "node \"%s\": ", names[row - 1]);
+            CHECK((strncmp(two.err.message, text, strlen(text)) == 0) == (row > 1));
+            CHECK(strstr(two.err.message, row % 2 ? "7 is bad" : "the callback returned -7") !=
+                  NULL);
+            CHECK(two.err.errnum == (row % 2 ? 5 : 0));
+        }
+}
+
+static void row__fails_once__fetch_and_all_rows_are_tried_again(void) {
+    for (int row = 2; row <= 4; row++) {
+        how = (struct how){.workers = 2};
+        take(&one, -1, NULL);
+        how = (struct how){.workers = 2, .retries = 2, .fails = row, .rc = -7, .until = 2};
+        take(&two, -1, NULL);
+        CHECK(two.rc == DLP_END && two.valid == ITEMS * EPOCHS);
+        CHECK(all->fetched == ITEMS * EPOCHS + 2 * ITEMS / 10);
+        same_from(0);
+    }
+}
+
+static int set_sum(void *user, dlp_item *it) { /* may run on the item again */
+    (void)user;
+    *(uint64_t *)it->data[2] = *(uint64_t *)it->data[0];
+    return 0;
+}
+
+static int add_one(void *user, dlp_item *it) { /* may not */
+    (void)user;
+    *(uint64_t *)it->data[0] += 1;
+    return count(&all->tried[it->index]) % 2 == 1 ? -7 : 0;
+}
+
+static void idempotent_map__a_row_behind_it_is_not__each_item_is_changed_once(void) {
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                              {.name = "read",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = fetch, .fields = base_fields, .n_fields = 2}},
+                              {.name = "set",
+                               .verb = DLP_MAP,
+                               .map = {.item = set_sum, .fields = &sum_field, .n_fields = 1},
+                               .workers = {.num_workers = 2, .retries = 1, .idempotent = 1}},
+                              {.name = "one", .verb = DLP_MAP, .map = {.item = add_one}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t n = 0;
+    how = (struct how){.workers = 0};
+    memset(all, 0, sizeof *all);
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    CHECK(dlp_node_stage(p, "set") > 0 && dlp_node_stage(p, "one") == DLP_ERR_ARG);
+    while (dlp_pipe_next_timeout(p, &b, 60000) == DLP_OK) {
+        const uint64_t *x = b->fields[0].data, *set = b->fields[2].data;
+        for (uint32_t i = 0; i < b->count; i++, n++) CHECK(x[i] == set[i] + 1 && b->index[i] == n);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(n == ITEMS && all->fetched == 2 * ITEMS);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void row__is_left_out_or_replaced__as_by_a_stage_of_its_own(void) {
+    static const int32_t policies[] = {DLP_ON_ERROR_DROP, DLP_ON_ERROR_REPLACE};
+    for (int i = 0; i < 2; i++) {
+        how = (struct how){.workers = 2, .on_error = policies[i], .fails = 1, .rc = -7};
+        take(&one, -1, NULL); /* by fetch itself */
+        how.fails = 4;
+        take(&two, -1, NULL);
+        CHECK(two.rc == DLP_END && two.valid == one.valid && two.n == one.n);
+        CHECK(two.valid == (uint64_t)(i == 0 ? ITEMS - ITEMS / 10 : ITEMS) * EPOCHS);
+        same_from(0);
+    }
+    how = (struct how){.workers = 2, .fails = 3, .rc = DLP_SKIP};
+    both();
+    CHECK(two.rc == DLP_END && two.valid == (ITEMS - ITEMS / 10) * EPOCHS);
+    how = (struct how){.workers = 2, .fails = 3, .rc = DLP_END};
+    take(&two, -1, NULL);
+    CHECK(two.rc == DLP_ERR_CALLBACK && strstr(two.err.message, "node \"labels\": ") != NULL);
+}
+
+static void fetch__sets_a_length_above_its_maximum__no_row_sees_it(void) {
+    how = (struct how){.workers = 1, .too_long = 1};
+    take(&two, -1, NULL); /* sum looks at the length */
+    CHECK(two.rc == DLP_ERR_LENGTH && two.err.index == 33);
+    CHECK(strstr(two.err.message, "\"text\" has 8 rows") != NULL);
+}
+
+static void cache__behind_the_rows__keeps_what_they_made(void) {
+    how = (struct how){.workers = 1, .cache = 1 << 20};
+    take(&two, -1, NULL);
+    CHECK(two.rc == DLP_END && two.n == BATCHES && all->fetched > 0);
+    CHECK(all->turned == all->fetched && all->summed == all->fetched);
+}
+
+/* ---- what a table may not say ---- */
+
+static int same_item(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+
+static int same_batch(void *user, dlp_batch *b, void *state) {
+    (void)user;
+    (void)b;
+    (void)state;
+    return 0;
+}
+
+static void table__has_too_many_rows_or_fields__refused_by_the_row(void) {
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    dlp_field wide[16];
+    dlp_node nodes[12] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                          {.name = "read",
+                           .verb = DLP_FETCH,
+                           .fetch = {.fetch = fetch, .fields = base_fields, .n_fields = 2}}};
+    dlp_error err = {.code = 0};
+    dlp_pipe *p;
+    for (uint32_t i = 0; i < 8; i++)
+        nodes[2 + i] = (dlp_node){.name = names[i], .verb = DLP_MAP, .map = {.item = same_item}};
+    nodes[10] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}};
+    CHECK(dlp_pipe_open(&p, nodes, 11, NULL, &err) == DLP_ERR_GRAPH);
+    CHECK(strcmp(err.stage, "h") == 0 && strstr(err.message, "give this one workers") != NULL);
+    nodes[9].workers.num_workers = DLP_NONE;
+    CHECK(dlp_pipe_open(&p, nodes, 11, NULL, &err) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    for (uint32_t i = 0; i < 16; i++) wide[i] = sum_field, wide[i].name = i == 0 ? "a" : "b";
+    nodes[3] = nodes[10];
+    nodes[2].map = (dlp_node_map){.item = same_item, .fields = wide, .n_fields = 15};
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "a") == 0 && strcmp(err.field, "n_fields") == 0);
+    nodes[2].map.n_fields = 1;
+    wide[0].name = "x";
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "fields[].name") == 0 && strcmp(err.stage, "a") == 0);
+    wide[0].name = NULL;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG && strcmp(err.stage, "a") == 0);
+    nodes[2].map = (dlp_node_map){.item = same_item, .batch = same_batch};
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+}
+
+int main(void) {
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fused__any_workers__the_bytes_and_states_of_stages();
+    process__dies_in_the_last_row__no_byte_differs();
+    row__fails__the_policy_of_the_stage_and_the_name_of_the_row();
+    row__fails_once__fetch_and_all_rows_are_tried_again();
+    idempotent_map__a_row_behind_it_is_not__each_item_is_changed_once();
+    row__is_left_out_or_replaced__as_by_a_stage_of_its_own();
+    fetch__sets_a_length_above_its_maximum__no_row_sees_it();
+    cache__behind_the_rows__keeps_what_they_made();
+    table__has_too_many_rows_or_fields__refused_by_the_row();
+    return test_end("fused");
+}
