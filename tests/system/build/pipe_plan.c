@@ -1005,6 +1005,102 @@ static void load__more_than_max_part_bytes__refused_in_words(void) {
     }
 }
 
+/* ---- a branch that is 10^6 times longer than the other ---- */
+
+enum { LONG = 1000000, LONG_ROWS = 512 };
+
+static uint64_t read_of_[2]; /* items of a branch that were read */
+
+static int fetch_of_branch(void *user, dlp_item *it) {
+    const uint64_t branch = *(const uint64_t *)user, x = branch << 48 | it->index;
+    __atomic_add_fetch(&read_of_[branch], 1, __ATOMIC_RELAXED);
+    memcpy(it->data[0], &x, sizeof x);
+    return 0;
+}
+
+typedef struct far {
+    int zip, workers;
+    int64_t steps;
+    uint64_t first, weight; /* items of the first branch; of the other, which has LONG as many */
+    uint64_t rows;          /* that come in all */
+} far;
+
+static uint32_t far_table(dlp_node *to, const far *f) {
+    static const uint64_t number[2] = {0, 1};
+    static const char *const from[] = {"a", "b", NULL};
+    static uint64_t of_mix[2];
+    static dlp_field fields[2];
+    of_mix[0] = 1;
+    of_mix[1] = f->weight;
+    for (uint32_t k = 0; k < 2; k++) {
+        fields[k] = (dlp_field){.name = f->zip && k == 1 ? "y" : "x", .dtype = DLP_U64};
+        to[2 * k] = (dlp_node){.name = k == 0 ? "as" : "bs",
+                               .verb = DLP_LIST,
+                               .list = {.n_items = f->first * (k == 0 ? 1 : LONG)}};
+        to[2 * k + 1] = (dlp_node){.name = from[k],
+                                   .verb = DLP_FETCH,
+                                   .fetch = {.fetch = fetch_of_branch,
+                                             .user = (void *)(uintptr_t)&number[k],
+                                             .fields = &fields[k],
+                                             .n_fields = 1},
+                                   .workers = {.num_workers = f->workers}};
+    }
+    to[4] = (dlp_node){.name = "both", .from = from, .verb = f->zip ? DLP_ZIP : DLP_MIX};
+    if (!f->zip) to[4].mix.weights = of_mix;
+    to[5] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = LONG_ROWS}};
+    return 6;
+}
+
+/* Each branch gives its items in turn, the short one again and again if there are steps. No more
+   of a branch is read than its cells have room for, and the pipe takes nothing once it runs. */
+static void branch__10_to_the_6_times_longer__order_and_end(void) {
+    const far all[] = {{1, DLP_NONE, 0, 3, 1, 3},
+                       {1, 2, 0, 700, 1, 700},
+                       {1, DLP_NONE, 5, 3, 1, 5 * LONG_ROWS},
+                       {1, 2, 5, 3, 1, 5 * LONG_ROWS},
+                       {0, DLP_NONE, 0, 300, 1, 0}, /* 600 or 601, by the phase */
+                       {0, 2, 5, 3, 1, 5 * LONG_ROWS},
+                       {0, DLP_NONE, 0, 1, LONG, LONG + 1}};
+    for (int i = 0; i < (is_short() ? 6 : 7); i++) {
+        const far *f = &all[i];
+        const dlp_pipe_desc d = {.seed = 3, .steps_per_epoch = f->steps};
+        uint64_t rows = 0, given[2] = {0, 0}, cells;
+        dlp_node nodes[6];
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        static dlp_stats stats;
+        const uint32_t n = far_table(nodes, f);
+        int rc, ok = 1;
+        memset(read_of_, 0, sizeof read_of_);
+        if (!CHECK(dlp_pipe_open(&p, nodes, n, &d, NULL) == DLP_OK)) return;
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+        cells = stats.stages[dlp_node_stage(p, "both")].cells * DLPI_INPUT_RUN;
+        const long had = seam_read(&seam.bytes);
+        while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++) {
+                for (uint32_t k = 0; k < b->n_fields; k++) {
+                    const uint64_t x = ((const uint64_t *)b->fields[k].data)[r], of = x >> 48;
+                    const uint64_t items = f->first * (of == 0 ? 1 : LONG);
+                    ok &= !f->zip || of == k;
+                    ok &= of < 2 && (x & 0xffffffffffff) == given[of & 1]++ % items;
+                }
+                ok &= f->zip ? given[0] == given[1] : 1;
+            }
+            rows += b->count;
+            for (int k = 0; k < 2; k++)
+                ok &= __atomic_load_n(&read_of_[k], __ATOMIC_RELAXED) <= given[k] + cells;
+            dlp_pipe_release(p, b);
+        }
+        ok &= rc == DLP_END && (rows == f->rows || (f->rows == 0 && (rows == 600 || rows == 601)));
+        if (i == 6) ok &= given[0] == 1 && given[1] == LONG;
+        ok &= seam_read(&seam.bytes) == had;
+        if (!CHECK(ok))
+            printf("  %d: %d, %" PRIu64 " rows, %" PRIu64 " and %" PRIu64 " items\n", i, rc, rows,
+                   given[0], given[1]);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* The link into a stage, or, of NULL, into the consumer. */
 static const dlp_link *link_to(const dlp_plan *plan, const char *stage) {
     const char *to = stage != NULL ? stage : "consumer";
@@ -1080,6 +1176,7 @@ int main(void) {
     makers__items_of_10_to_the_9_bytes__refused_before_any_memory();
     loads__too_many_items_of_an_input__refused();
     load__more_than_max_part_bytes__refused_in_words();
+    branch__10_to_the_6_times_longer__order_and_end();
     collate__workers_nobody_named__few_and_told();
     plan__before_and_after_start__same_and_all_there_is();
     plan__of_any_loader__all_there_is();
