@@ -20754,8 +20754,10 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
-                        x->d.max_out);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
+                           "the items of an input have up to %" PRIu64 " bytes, must be at most "
+                           "2^46; lower max_out, max_items of a load, or shapes",
+                           x->found.d.max_part_bytes);
     return DLP_OK;
 }
 
@@ -26128,8 +26130,8 @@ DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += j->schedule[k] == b;
-        if (drawn > 0) n = dlpi_times(n / drawn + 1, j->period);
+        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_branch_at(j->schedule, k) == b;
+        if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
         if (n > most) most = n;
     }
     return most;
@@ -26200,15 +26202,16 @@ DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     const uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    const uint64_t each = dlpi_sum(stride, DLPI_INPUT_GUARD);
     uint64_t bytes = dlpi_times(stride, q->n_cells);
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, x->all_cells, dlpi_joined_most_run(x));
     for (uint32_t k = 0; !DLPI_DEBUG && k < x->j.n; k++) /* else cells are alike */
         bytes = dlpi_branch_place(&x->j.at[k], bytes);
-    if (DLPI_DEBUG) bytes = dlpi_times(dlpi_sum(stride, DLPI_INPUT_GUARD), x->all_cells);
+    if (DLPI_DEBUG) bytes = dlpi_times(each, x->all_cells);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
-                   "part cells of joined rows and branches", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                   (bytes + stride + DLPI_INPUT_GUARD - 1) / (stride + DLPI_INPUT_GUARD), 4096);
+                   "part cells of joined rows and branches", each,
+                   bytes / each + (bytes % each != 0), 4096);
 }
 
 static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -41192,11 +41195,6 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* True if an input may have several items, or items of other fields than its own. */
-static inline bool dlpi_makers_made(const dlpi_makers *m) {
-    return m->load != NULL || m->n_levels > 1;
-}
-
 /* The stage that makes items. */
 DLPI_COLD
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
@@ -41237,10 +41235,10 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
         most = dlpi_times(most, m->level[i].maker.max_out);
-    if (m->maker != NULL && most > UINT64_C(1) << 31)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
-                           "max_out, times that of the rows above, is %" PRIu64 " items of an "
-                           "input, must be at most 2^31; make inputs smaller",
+    if (most > UINT64_C(1) << 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker ? m->maker->name : t->p->node,
+                           m->maker ? "expand.max_out" : "load.max_items",
+                           "%" PRIu64 " items of an input, must be at most 2^31; make it smaller",
                            most);
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;
@@ -41270,7 +41268,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
-    if (m->pack != NULL && !dlpi_makers_made(m) && m->cache == NULL)
+    if (m->pack != NULL && m->load == NULL && m->n_levels == 1 && m->cache == NULL)
         return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;

@@ -51,8 +51,10 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.d.max_part_bytes = dlpi_expand_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "less: items have more than 2^46 bytes",
-                        x->d.max_out);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
+                           "the items of an input have up to %" PRIu64 " bytes, must be at most "
+                           "2^46; lower max_out, max_items of a load, or shapes",
+                           x->found.d.max_part_bytes);
     return DLP_OK;
 }
 

@@ -494,11 +494,6 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* True if an input may have several items, or items of other fields than its own. */
-static inline bool dlpi_makers_made(const dlpi_makers *m) {
-    return m->load != NULL || m->n_levels > 1;
-}
-
 /* The stage that makes items. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
@@ -536,10 +531,10 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
         most = dlpi_times(most, m->level[i].maker.max_out);
-    if (m->maker != NULL && most > UINT64_C(1) << 31)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker->name, "expand.max_out",
-                           "max_out, times that of the rows above, is %" PRIu64 " items of an "
-                           "input, must be at most 2^31; make inputs smaller",
+    if (most > UINT64_C(1) << 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker ? m->maker->name : t->p->node,
+                           m->maker ? "expand.max_out" : "load.max_items",
+                           "%" PRIu64 " items of an input, must be at most 2^31; make it smaller",
                            most);
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;
@@ -567,7 +562,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
-    if (m->pack != NULL && !dlpi_makers_made(m) && m->cache == NULL)
+    if (m->pack != NULL && m->load == NULL && m->n_levels == 1 && m->cache == NULL)
         return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;

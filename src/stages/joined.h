@@ -62,8 +62,8 @@ DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += j->schedule[k] == b;
-        if (drawn > 0) n = dlpi_times(n / drawn + 1, j->period);
+        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_branch_at(j->schedule, k) == b;
+        if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
         if (n > most) most = n;
     }
     return most;
@@ -134,15 +134,16 @@ DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     const uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    const uint64_t each = dlpi_sum(stride, DLPI_INPUT_GUARD);
     uint64_t bytes = dlpi_times(stride, q->n_cells);
     dlpi_found_counts_layout(p, st);
     dlpi_inputs_records(p, st, x->all_cells, dlpi_joined_most_run(x));
     for (uint32_t k = 0; !DLPI_DEBUG && k < x->j.n; k++) /* else cells are alike */
         bytes = dlpi_branch_place(&x->j.at[k], bytes);
-    if (DLPI_DEBUG) bytes = dlpi_times(dlpi_sum(stride, DLPI_INPUT_GUARD), x->all_cells);
+    if (DLPI_DEBUG) bytes = dlpi_times(each, x->all_cells);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
-                   "part cells of joined rows and branches", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                   (bytes + stride + DLPI_INPUT_GUARD - 1) / (stride + DLPI_INPUT_GUARD), 4096);
+                   "part cells of joined rows and branches", each,
+                   bytes / each + (bytes % each != 0), 4096);
 }
 
 static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {

@@ -710,6 +710,397 @@ static void chunks__preload_of_all_there_could_be__is_a_limit(void) {
             }
 }
 
+/* ---- items of 10^9 bytes, in every row that has a size ---- */
+
+enum {
+    IN_ROWS,
+    FILTERED,
+    MADE,
+    COUNTED_PARTS,
+    PARTS_OF_ANY,
+    MADE_OF_PARTS,
+    PART_OF_AN_ITEM,
+    DOCUMENTS,
+    MADE_DOCUMENTS,
+    SHUFFLED,
+    ZIPPED,
+    MIXED,
+    MADE_OF_JOINED,
+    MADE_OF_PUSHED,
+    READ_BY_REQUESTS,
+    ENDS_IN_A_CELL,
+    ENDS_IN_ROWS,
+    GIANTS
+};
+
+static const dlp_field small_ = {.name = "small", .dtype = DLP_U64};
+
+static int no_expand(void *user, dlp_expand *x) {
+    (void)user;
+    (void)x;
+    return 0;
+}
+static int keep_it(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+static int no_submit(void *user, void *state, dlp_item *it) {
+    (void)user;
+    (void)state;
+    (void)it;
+    return DLP_FULL;
+}
+static int no_reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    (void)user;
+    (void)state;
+    (void)done;
+    (void)code;
+    (void)max;
+    (void)timeout_ms;
+    return 0;
+}
+
+typedef struct giant {
+    dlp_node row[8];
+    uint32_t n, makes; /* the row whose queue counts cells of inputs */
+    const char *from[3];
+    dlp_field big;
+    uint64_t bytes; /* of an item, or of a part */
+    uint32_t items; /* of an input */
+    wide cell;      /* bytes that a cell has at least */
+} giant;
+
+static void giant_row(giant *g, const char *name, int verb) {
+    g->row[g->n++] = (dlp_node){.name = name, .verb = verb};
+}
+static void giant_list(giant *g, const char *name) {
+    giant_row(g, name, DLP_LIST);
+    g->row[g->n - 1].list.n_items = 4;
+}
+static void giant_fetch(giant *g, const char *name, const dlp_field *f) {
+    giant_row(g, name, DLP_FETCH);
+    g->row[g->n - 1].fetch = (dlp_node_fetch){.fetch = all_fetch, .fields = f, .n_fields = 1};
+}
+static void giant_expand(giant *g, const char *name, uint32_t items) {
+    giant_row(g, name, DLP_EXPAND);
+    g->row[g->n - 1].expand =
+        (dlp_expand_desc){.expand = no_expand, .max_out = items, .fields = &g->big, .n_fields = 1};
+    g->makes = g->n - 1;
+    g->cell += (wide)items * g->bytes;
+}
+static void giant_load(giant *g, dlp_part_fn load, int counted) {
+    giant_row(g, "load", DLP_LOAD);
+    g->row[g->n - 1].load = (dlp_part_desc){.load = load,
+                                            .items = counted ? part_items : NULL,
+                                            .max_items = counted ? 0 : g->items,
+                                            .max_part_bytes = g->bytes};
+    g->makes = g->n - 1;
+    g->cell += g->bytes;
+}
+static void giant_filter(giant *g) {
+    giant_row(g, "keep", DLP_FILTER);
+    g->row[g->n - 1].filter.keep = keep_it;
+    g->makes = g->n - 1;
+}
+static void giant_end(giant *g) { /* the field ends, and another one is there */
+    giant_row(g, "end", DLP_MAP);
+    g->row[g->n - 1].map =
+        (dlp_node_map){.item = all_fetch, .fields = &small_, .n_fields = 1, .ends = "big"};
+}
+
+/* A list, and what else stands before the rows that the kind is about. */
+static void giant_makers(giant *g, int kind) {
+    static const dlp_async async = {.submit = no_submit, .reap = no_reap};
+    if (kind == COUNTED_PARTS || kind == PARTS_OF_ANY || kind == MADE_OF_PARTS)
+        giant_load(g, no_load, kind == COUNTED_PARTS);
+    if (kind != MADE && kind != MADE_DOCUMENTS && kind != SHUFFLED)
+        giant_fetch(g, "read", g->cell > 0 || kind == PART_OF_AN_ITEM ? &small_ : &g->big);
+    if (kind == PART_OF_AN_ITEM) giant_load(g, no_load, 0), giant_fetch(g, "of", &small_);
+    if (kind == READ_BY_REQUESTS) g->row[1].fetch.fetch = NULL, g->row[1].fetch.async = &async;
+    if (kind == ENDS_IN_A_CELL || kind == ENDS_IN_ROWS) giant_end(g);
+    if (kind == FILTERED || kind == PART_OF_AN_ITEM || kind == READ_BY_REQUESTS ||
+        kind == ENDS_IN_A_CELL)
+        giant_filter(g);
+    if (kind == MADE_OF_PARTS)
+        giant_expand(g, "make", 1), g->cell += (wide)g->bytes * (g->items - 1);
+    if (kind == MADE || kind == MADE_DOCUMENTS || kind == SHUFFLED)
+        giant_expand(g, "make", g->items);
+    if (kind == DOCUMENTS || kind == MADE_DOCUMENTS) {
+        giant_row(g, "pack", DLP_PACK);
+        g->row[g->n - 1].pack.tokens = 16;
+        g->makes = g->n - 1;
+    }
+    if (kind == SHUFFLED) {
+        giant_row(g, "window", DLP_WINDOW);
+        g->row[g->n - 1].window.items = 4;
+    }
+}
+
+static void giant_joins(giant *g, int kind) {
+    giant_list(g, "list");
+    if (kind == MADE_OF_JOINED) giant_fetch(g, "a", &small_);
+    if (kind != MADE_OF_JOINED) giant_expand(g, "a", g->items);
+    giant_list(g, "others");
+    giant_fetch(g, "b", kind == MIXED ? &g->big : kind == ZIPPED ? &small_ : &g->big);
+    g->from[0] = "a";
+    g->from[1] = "b";
+    giant_row(g, "both", kind == MIXED ? DLP_MIX : DLP_ZIP);
+    g->row[g->n - 1].from = g->from;
+    if (kind == MADE_OF_JOINED) giant_expand(g, "make", g->items);
+}
+
+static void giant_table(giant *g, int kind, uint64_t bytes, uint32_t items, dlp_push *push) {
+    memset(g, 0, sizeof *g);
+    g->bytes = bytes;
+    g->items = items;
+    g->big = (dlp_field){.name = "big", .dtype = DLP_U8, .ndim = 1, .shape = {(int64_t)bytes}};
+    g->big.ragged = kind == DOCUMENTS || kind == MADE_DOCUMENTS;
+    if (kind == MADE_OF_PUSHED) {
+        giant_row(g, "push", DLP_PUSH);
+        g->row[0].push.source = push;
+        giant_expand(g, "make", items);
+    } else if (kind == ZIPPED || kind == MIXED || kind == MADE_OF_JOINED) {
+        giant_joins(g, kind);
+    } else {
+        giant_list(g, "list");
+        giant_makers(g, kind);
+    }
+    if (g->cell == 0) g->cell = bytes;
+    giant_row(g, "batch", DLP_BATCH);
+    g->row[g->n - 1].batch.batch_size = 1;
+}
+
+/* The table is refused in words before it takes anything: by what is wrong in a row, or with the
+   sum of its plan. Returns 1 if it has a plan. */
+static int giant_refused(const giant *g, wide least) {
+    const seam_alive alive = seam_now();
+    const long before = seam_read(&seam.bytes);
+    dlp_pipe_desc d = {.limit_bytes = least >> 45 != 0 ? 0 : UINT64_C(1) << 29};
+    dlp_error planned = {.code = 0}, err = {.code = 0};
+    dlp_pipe *p = NULL;
+    dlp_plan plan;
+    wide all = 0;
+    char sum[40];
+    const int has = dlp_nodes_plan(g->row, g->n, NULL, &plan, &planned) == DLP_OK;
+    const int rc = dlp_pipe_open(&p, g->row, g->n, &d, &err);
+    int ok = rc == err.code && (has ? rc == DLP_ERR_LIMIT : rc == planned.code && rc < 0);
+    if (has) {
+        for (uint32_t l = 0; l < plan.n_lines; l++) all += plan.lines[l].bytes;
+        ok &= plan.total_bytes == narrow(all) && all >= narrow(least);
+        snprintf(sum, sizeof sum, "needs %" PRIu64 " bytes", plan.total_bytes);
+        ok &= strstr(err.message, sum) != NULL;
+    } else {
+        ok &= err.stage[0] != 0 && err.field[0] != 0 && strcmp(err.message, planned.message) == 0;
+    }
+    ok &= seam_read(&seam.bytes) - before < 1 << 20 && seam_same(alive);
+    if (!CHECK(ok))
+        printf("  %s of %" PRIu64 " bytes, %u of an input: %" PRIu64 " bytes, %d %s.%s: %s\n",
+               g->row[g->makes].name, g->bytes, g->items, has ? plan.total_bytes : 0, rc, err.stage,
+               err.field, err.message);
+    if (p != NULL) dlp_pipe_close(p);
+    return has;
+}
+
+/* No sum of cells comes round to a small number, though 2^22 cells of 2^46 bytes are more than
+   2^64. */
+static void makers__items_of_10_to_the_9_bytes__refused_before_any_memory(void) {
+    static const uint64_t bytes[] = {1000000000, UINT64_C(1) << 36, UINT64_C(1) << 46};
+    static const uint32_t items[] = {1, 1000, 8192, 1 << 30};
+    uint32_t plans[GIANTS] = {0};
+    dlp_push *push = NULL;
+    dlp_error err;
+    CHECK(dlp_push_open(&push, &(dlp_push_desc){.fields = &small_, .n_fields = 1, .writers = 1},
+                        &err) == DLP_OK);
+    for (int kind = 0; kind < GIANTS; kind++)
+        for (int i = 0; i < 3 * 4 * 2; i++) {
+            const uint32_t most = kind == COUNTED_PARTS ? 4096 : (1 << 22) - (1 << 16);
+            const uint32_t cells = i % 2 != 0 ? most : 0;
+            giant g;
+            giant_table(&g, kind, bytes[i / 8], items[i / 2 % 4], push);
+            if (g.makes > 0) g.row[g.makes].queue.capacity = cells;
+            plans[kind] += (uint32_t)giant_refused(
+                &g, g.cell * (g.makes > 0 && cells > 0 && kind != ENDS_IN_A_CELL ? cells : 1));
+        }
+    for (int kind = 0; kind < GIANTS; kind++)
+        if (!CHECK(plans[kind] > 0)) printf("  kind %d is always refused\n", kind);
+    CHECK(dlp_push_close(push) == DLP_OK);
+    giant g;
+    giant_table(&g, IN_ROWS, 1000000000, 1, NULL);
+    CHECK(dlp_push_open(&push, &(dlp_push_desc){.fields = &g.big, .n_fields = 1, .writers = 1},
+                        &err) == DLP_ERR_ARG);
+    CHECK(strstr(err.message, "an item has more than 1048568 bytes") != NULL);
+}
+
+/* No expand says how many items there are: a load in a load does, or the counts of parts. */
+static void loads__too_many_items_of_an_input__refused(void) {
+    static const uint64_t counts[4] = {1, UINT64_C(1) << 34, 1, 1};
+    for (int counted = 0; counted < 2; counted++) {
+        giant g;
+        dlp_error err = {.code = 0};
+        giant_table(&g, counted ? COUNTED_PARTS : PART_OF_AN_ITEM, 8, 1 << 17, NULL);
+        if (counted) { /* list, load, read, keep, batch */
+            g.row[4] = g.row[3];
+            g.row[3] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_it}};
+            g.row[1].load.items = counts;
+            g.n++;
+        } else { /* list, outer, load, of, keep, batch */
+            g.row[1] = g.row[2];
+            g.row[1].name = "outer";
+        }
+        CHECK(dlp_nodes_plan(g.row, g.n, NULL, &(dlp_plan){0}, &err) == DLP_ERR_ARG);
+        CHECK(strcmp(err.stage, counted ? "load" : "outer") == 0);
+        CHECK(strcmp(err.field, "load.max_items") == 0);
+        CHECK(strstr(err.message, "17179869184 items of an input, must be at most 2^31") != NULL);
+    }
+}
+
+static uint64_t says_bytes, says_items;
+static int say_much(void *user, dlp_part *part) {
+    (void)user;
+    part->bytes = says_bytes;
+    part->items = says_items;
+    return 0;
+}
+
+/* A load that says that it wrote more than there is room for is an error of its part. */
+static void load__more_than_max_part_bytes__refused_in_words(void) {
+    static const int kinds[] = {COUNTED_PARTS, PARTS_OF_ANY, MADE_OF_PARTS, PART_OF_AN_ITEM,
+                                ZIPPED};
+    for (int i = 0; i < 5 * 3; i++) {
+        const uint64_t much = i % 3 == 1 ? UINT64_MAX : 1000000000;
+        giant g;
+        dlp_pipe *p = NULL;
+        dlp_error err = {.code = 0};
+        dlp_batch *b;
+        char words[120];
+        says_bytes = i % 3 == 2 ? 8 : much;
+        says_items = i % 3 == 2 ? much : 1;
+        snprintf(words, sizeof words,
+                 i % 3 == 2 ? "load set items to %" PRIu64 ", max_items is 1"
+                            : "load set bytes to %" PRIu64 ", max_part_bytes is 8",
+                 much);
+        if (i % 3 == 2 && kinds[i / 3] == COUNTED_PARTS) continue; /* its items are given */
+        giant_table(&g, kinds[i / 3], 8, 1, NULL);
+        if (kinds[i / 3] == ZIPPED) { /* list, load, a, others, b, both, batch */
+            memmove(&g.row[2], &g.row[1], (g.n++ - 1) * sizeof *g.row);
+            g.row[2] = (dlp_node){.name = "a",
+                                  .verb = DLP_FETCH,
+                                  .fetch = {.fetch = all_fetch, .fields = &g.big, .n_fields = 1}};
+            g.row[1] = (dlp_node){
+                .name = "load", .verb = DLP_LOAD, .load = {.max_items = 1, .max_part_bytes = 8}};
+            g.makes = 1;
+        }
+        for (uint32_t k = 1; k < g.n; k++)
+            if (g.row[k].verb == DLP_LOAD) g.row[k].load.load = say_much;
+        CHECK(dlp_pipe_open(&p, g.row, g.n, NULL, &err) == DLP_OK);
+        if (p == NULL) {
+            printf("  kind %d: %s.%s: %s\n", kinds[i / 3], err.stage, err.field, err.message);
+            continue;
+        }
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_LENGTH);
+        if (!CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL))
+            printf("  kind %d: %s\n", kinds[i / 3], dlp_pipe_error(p)->message);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- a branch that is 10^6 times longer than the other ---- */
+
+enum { LONG = 1000000, LONG_ROWS = 512 };
+
+static uint64_t read_of_[2]; /* items of a branch that were read */
+
+static int fetch_of_branch(void *user, dlp_item *it) {
+    const uint64_t branch = *(const uint64_t *)user, x = branch << 48 | it->index;
+    __atomic_add_fetch(&read_of_[branch], 1, __ATOMIC_RELAXED);
+    memcpy(it->data[0], &x, sizeof x);
+    return 0;
+}
+
+typedef struct far {
+    int zip, workers;
+    int64_t steps;
+    uint64_t first, weight; /* items of the first branch; of the other, which has LONG as many */
+    uint64_t rows;          /* that come in all */
+} far;
+
+static uint32_t far_table(dlp_node *to, const far *f) {
+    static const uint64_t number[2] = {0, 1};
+    static const char *const from[] = {"a", "b", NULL};
+    static uint64_t of_mix[2];
+    static dlp_field fields[2];
+    of_mix[0] = 1;
+    of_mix[1] = f->weight;
+    for (uint32_t k = 0; k < 2; k++) {
+        fields[k] = (dlp_field){.name = f->zip && k == 1 ? "y" : "x", .dtype = DLP_U64};
+        to[2 * k] = (dlp_node){.name = k == 0 ? "as" : "bs",
+                               .verb = DLP_LIST,
+                               .list = {.n_items = f->first * (k == 0 ? 1 : LONG)}};
+        to[2 * k + 1] = (dlp_node){.name = from[k],
+                                   .verb = DLP_FETCH,
+                                   .fetch = {.fetch = fetch_of_branch,
+                                             .user = (void *)(uintptr_t)&number[k],
+                                             .fields = &fields[k],
+                                             .n_fields = 1},
+                                   .workers = {.num_workers = f->workers}};
+    }
+    to[4] = (dlp_node){.name = "both", .from = from, .verb = f->zip ? DLP_ZIP : DLP_MIX};
+    if (!f->zip) to[4].mix.weights = of_mix;
+    to[5] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = LONG_ROWS}};
+    return 6;
+}
+
+/* Each branch gives its items in turn, the short one again and again if there are steps. No more
+   of a branch is read than its cells have room for, and the pipe takes nothing once it runs. */
+static void branch__10_to_the_6_times_longer__order_and_end(void) {
+    const far all[] = {{1, DLP_NONE, 0, 3, 1, 3},
+                       {1, 2, 0, 700, 1, 700},
+                       {1, DLP_NONE, 5, 3, 1, 5 * LONG_ROWS},
+                       {1, 2, 5, 3, 1, 5 * LONG_ROWS},
+                       {0, DLP_NONE, 0, 300, 1, 0}, /* 600 or 601, by the phase */
+                       {0, 2, 5, 3, 1, 5 * LONG_ROWS},
+                       {0, DLP_NONE, 0, 1, LONG, LONG + 1}};
+    for (int i = 0; i < (is_short() ? 6 : 7); i++) {
+        const far *f = &all[i];
+        const dlp_pipe_desc d = {.seed = 3, .steps_per_epoch = f->steps};
+        uint64_t rows = 0, given[2] = {0, 0}, cells;
+        dlp_node nodes[6];
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        static dlp_stats stats;
+        const uint32_t n = far_table(nodes, f);
+        int rc, ok = 1;
+        memset(read_of_, 0, sizeof read_of_);
+        if (!CHECK(dlp_pipe_open(&p, nodes, n, &d, NULL) == DLP_OK)) return;
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+        cells = stats.stages[dlp_node_stage(p, "both")].cells * DLPI_INPUT_RUN;
+        const long had = seam_read(&seam.bytes);
+        while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++) {
+                for (uint32_t k = 0; k < b->n_fields; k++) {
+                    const uint64_t x = ((const uint64_t *)b->fields[k].data)[r], of = x >> 48;
+                    const uint64_t items = f->first * (of == 0 ? 1 : LONG);
+                    ok &= !f->zip || of == k;
+                    ok &= of < 2 && (x & 0xffffffffffff) == given[of & 1]++ % items;
+                }
+                ok &= f->zip ? given[0] == given[1] : 1;
+            }
+            rows += b->count;
+            for (int k = 0; k < 2; k++)
+                ok &= __atomic_load_n(&read_of_[k], __ATOMIC_RELAXED) <= given[k] + cells;
+            dlp_pipe_release(p, b);
+        }
+        ok &= rc == DLP_END && (rows == f->rows || (f->rows == 0 && (rows == 600 || rows == 601)));
+        if (i == 6) ok &= given[0] == 1 && given[1] == LONG;
+        ok &= seam_read(&seam.bytes) == had;
+        if (!CHECK(ok))
+            printf("  %d: %d, %" PRIu64 " rows, %" PRIu64 " and %" PRIu64 " items\n", i, rc, rows,
+                   given[0], given[1]);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* The link into a stage, or, of NULL, into the consumer. */
 static const dlp_link *link_to(const dlp_plan *plan, const char *stage) {
     const char *to = stage != NULL ? stage : "consumer";
@@ -782,6 +1173,10 @@ int main(void) {
     resolved__loader__what_was_taken();
     plan__anything_at_its_extremes__saturates_and_is_a_limit();
     chunks__preload_of_all_there_could_be__is_a_limit();
+    makers__items_of_10_to_the_9_bytes__refused_before_any_memory();
+    loads__too_many_items_of_an_input__refused();
+    load__more_than_max_part_bytes__refused_in_words();
+    branch__10_to_the_6_times_longer__order_and_end();
     collate__workers_nobody_named__few_and_told();
     plan__before_and_after_start__same_and_all_there_is();
     plan__of_any_loader__all_there_is();

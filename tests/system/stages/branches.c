@@ -859,6 +859,93 @@ static void streams__more_than_a_state_has_room_for__refused(void) {
     CHECK(refused(&t, DLP_ERR_ARG, "both", "128 streams, a state has room for "));
 }
 
+/* ---- weights up to 2^20 together ---- */
+
+enum { SHARES = 3, SHARE_ROWS = 4096 };
+
+static const uint32_t share_number_[SHARES] = {0, 1, 2};
+
+static int fetch_share(void *user, dlp_item *it) {
+    memcpy(it->data[0], user, sizeof(uint32_t));
+    return 0;
+}
+
+/* A mix of three lists by these weights. */
+static uint32_t share_table(dlp_node *to, const uint64_t *weights) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U32};
+    static const char *const lists[] = {"as", "bs", "cs"};
+    static const char *const from[] = {"a", "b", "c", NULL};
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < SHARES; k++) {
+        to[n++] = (dlp_node){.name = lists[k], .verb = DLP_LIST, .list = {.n_items = 1 + 6 * k}};
+        to[n++] = (dlp_node){.name = from[k],
+                             .verb = DLP_FETCH,
+                             .fetch = {.fetch = fetch_share,
+                                       .user = (void *)(uintptr_t)&share_number_[k],
+                                       .fields = &x,
+                                       .n_fields = 1},
+                             .workers = {.num_workers = DLP_NONE}};
+    }
+    to[n++] =
+        (dlp_node){.name = "both", .from = from, .verb = DLP_MIX, .mix = {.weights = weights}};
+    to[n++] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = SHARE_ROWS}};
+    return n;
+}
+
+/* Take batches, and count the rows of each branch. At each of these places a branch has its share,
+   give or take less than two rows. Writes the state behind the last batch. */
+static void share_count(const uint64_t *weights, const uint64_t *shares, uint64_t period,
+                        uint64_t batches, const dlp_state *resume, uint64_t *got,
+                        dlp_state *state) {
+    const dlp_pipe_desc d = {.seed = 11, .steps_per_epoch = DLP_FOREVER, .resume = resume};
+    const uint64_t all = got[0] + got[1] + got[2];
+    dlp_node nodes[2 * SHARES + 2];
+    const uint32_t n = share_table(nodes, weights);
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    CHECK(dlp_pipe_open(&p, nodes, n, &d, NULL) == DLP_OK);
+    for (uint64_t k = 1; p != NULL && k <= batches; k++) {
+        const int rc = dlp_pipe_next(p, &b);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) break;
+        for (uint32_t r = 0; r < b->count; r++) got[((const uint32_t *)b->fields[0].data)[r] % 3]++;
+        for (uint32_t i = 0; i < SHARES; i++) {
+            const int64_t share = (int64_t)((all + k * SHARE_ROWS) * shares[i]);
+            const int64_t off = (int64_t)(got[i] * period) - share;
+            CHECK(off < 2 * (int64_t)period && -off < 2 * (int64_t)period);
+        }
+        if (k == batches) CHECK(dlp_pipe_state(p, b, state) == DLP_OK);
+        dlp_pipe_release(p, b);
+    }
+    if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* In each period a branch comes as often as its weight says, wherever the period begins, also if
+   the run stops in it and goes on. Larger sums are refused. */
+static void weights__up_to_2_to_the_20__exact_shares(void) {
+    static const uint64_t fit[][SHARES] = {{1, 3, (1 << 19) - 4}, {(1 << 19) - 1, 1 << 19, 1}};
+    static const uint64_t above[][SHARES] = {{1, 1 << 20, 1},
+                                             {(1 << 20) - 1, 1, 1},
+                                             {2, UINT64_C(1) << 21, 2},
+                                             {UINT64_MAX, UINT64_MAX - 1, 1},
+                                             {UINT64_C(1) << 63, UINT64_C(1) << 63, 1}};
+    for (int i = getenv("SHORT") ? 1 : 0; i < 2; i++) {
+        const uint64_t period = UINT64_C(1) << (19 + i), whole = period / SHARE_ROWS;
+        uint64_t got[SHARES] = {0}, times[SHARES];
+        dlp_state state;
+        for (int k = 0; k < SHARES; k++) times[k] = fit[i][k] << 40; /* the divisor is no weight */
+        share_count(fit[i], fit[i], period, 37, NULL, got, &state);
+        share_count(times, fit[i], period, whole - 37, &state, got, &state);
+        for (int k = 0; k < SHARES; k++) CHECK(got[k] == fit[i][k]);
+    }
+    for (int i = 0; i < 5; i++) {
+        table t;
+        memset(&t, 0, sizeof t);
+        t.n = share_table(t.row, above[i]);
+        CHECK(refused(&t, DLP_ERR_ARG, "both", "is above 2^20; round the weights"));
+    }
+}
+
 int main(int argc, char **argv) {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
@@ -873,6 +960,7 @@ int main(int argc, char **argv) {
     cells__one_less_than_needed__refused();
     cells__of_branches__as_large_as_each_needs();
     streams__more_than_a_state_has_room_for__refused();
+    weights__up_to_2_to_the_20__exact_shares();
     two_ranks__agree__end_as_one_rank();
     random_tables__beside_a_plain_program__same_rows(first, n);
     return test_end("branches");

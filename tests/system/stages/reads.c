@@ -2,7 +2,7 @@
 /* Inputs that an asynchronous source reads into cells, many at once, in front of filters, expanders
    and packing: each item once, in the order that a fetch one after the other gives; whatever the
    order of answers, the workers, their deaths, a source without room; resumed at every batch;
-   failures, tries again, and a source that breaks its word. */
+   failures, tries again, and a source that breaks its word; and how many of them are out. */
 /* own: hook: a worker dies at an access of an atomic */
 #define _GNU_SOURCE
 #include "../../rig/atomics_hook.h"
@@ -443,6 +443,89 @@ static void reads__cells_by_default__as_the_requests_want(void) {
     CHECK(more == four + 8 + 2 * 4);
 }
 
+/* ---- how many requests are out, by a clock of the source's own ---- */
+
+static struct {
+    dlp_pipe *p;
+    uint64_t now;    /* ns of that clock */
+    uint64_t out_ns; /* the sum of the times that requests were out */
+    int alike;       /* 1: all take 50 ms; 0: 25 to 75 ms */
+} told_;
+
+/* True if nothing happens before an answer comes. The clock goes on only then, so what other
+   threads do takes no time of it. */
+static int others_sleep(void) {
+    const dlp_pipe *p = told_.p;
+    return dlpi_stopped(p) ||
+           (dlpi_sleepers_mask(&p->ctl->consumer) != 0 &&
+            (dlpi_consumer_schedules(p) || dlpi_sleepers_mask(&p->ctl->scheduler) != 0));
+}
+
+static int submit_timed(void *user, void *state, dlp_item *it) {
+    store *s = state;
+    (void)user;
+    if (s->n == ROOM) return DLP_FULL;
+    s->held[s->n] = it;
+    s->due[s->n++] = __atomic_load_n(&told_.now, __ATOMIC_RELAXED) +
+                     (told_.alike ? 50000000 : 25000000 + dlp_hash(1, it->index, 2, 0) % 50000000);
+    return 0;
+}
+
+static int reap_timed(void *user, void *state, dlp_item **done, int *code, int max,
+                      int timeout_ms) {
+    store *s = state;
+    const uint64_t now = __atomic_load_n(&told_.now, __ATOMIC_RELAXED);
+    uint64_t until = now + (uint64_t)timeout_ms * 1000000;
+    int n = 0;
+    (void)user;
+    while (!others_sleep()) usleep(20);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->due[i] < until) until = s->due[i] > now ? s->due[i] : now;
+    __atomic_add_fetch(&told_.out_ns, s->n * (until - now), __ATOMIC_RELAXED);
+    __atomic_store_n(&told_.now, until, __ATOMIC_RELAXED);
+    for (uint32_t i = s->n; i > 0 && n < max; i--) {
+        if (s->due[i - 1] > until) continue;
+        done[n] = s->held[i - 1];
+        code[n] = answer(done[n]);
+        n++;
+        s->held[i - 1] = s->held[--s->n];
+        s->due[i - 1] = s->due[s->n];
+    }
+    return n;
+}
+
+/* The cells that a pipe has by itself are enough: as good as always 64 requests are out, whether
+   batches are small or have the items of many inputs. */
+static void reads__64_before_an_expander__are_out_all_the_time(void) {
+    static const dlp_async timed = {.submit = submit_timed, .reap = reap_timed};
+    for (int i = 0; i < 4; i++) {
+        const dlp_pipe_desc desc = {.seed = 5, .epochs = DLP_FOREVER, .later = 1};
+        const uint32_t rows = i < 2 ? 8 : 200;
+        uint64_t now, out;
+        dlp_node nodes[6];
+        dlp_batch *b;
+        uint32_t n;
+        reset();
+        n = table(nodes, EXPAND, ROOM, (dlp_workers_desc){.num_workers = 1});
+        nodes[1].fetch.async = &timed;
+        nodes[n - 1].batch.batch_size = rows;
+        memset(&told_, 0, sizeof told_);
+        told_.alike = i % 2;
+        if (!well(dlp_pipe_open(&told_.p, nodes, n, &desc, NULL) == DLP_OK)) return;
+        CHECK(dlp_pipe_start(told_.p) == DLP_OK);
+        for (uint32_t k = 0; k < 1600 / rows; k++) {
+            if (!well(dlp_pipe_next(told_.p, &b) == DLP_OK)) break;
+            CHECK(dlp_pipe_release(told_.p, b) == DLP_OK);
+        }
+        now = __atomic_load_n(&told_.now, __ATOMIC_RELAXED);
+        out = __atomic_load_n(&told_.out_ns, __ATOMIC_RELAXED);
+        printf("  batches of %u, reads of %s: %.2f are out\n", rows,
+               told_.alike ? "50 ms" : "25 to 75 ms", (double)out / (double)now);
+        CHECK(now > 0 && (double)out >= 0.95 * ROOM * (double)now);
+        CHECK(dlp_pipe_close(told_.p) == DLP_OK);
+    }
+}
+
 static void reads__wrong_descs__refused(void) {
     static told got;
     dlp_node nodes[6];
@@ -480,6 +563,7 @@ int main(void) {
     reads__both_workers_die__no_input_is_blamed_twice();
     reads__source_lies__the_pipe_fails();
     reads__cells_by_default__as_the_requests_want();
+    reads__64_before_an_expander__are_out_all_the_time();
     reads__wrong_descs__refused();
     return test_end("reads");
 }
