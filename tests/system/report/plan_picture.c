@@ -22,8 +22,13 @@ static char file[1 << 16];
 
 static const char *read_file(const char *name) {
     FILE *f = fopen(name, "r");
-    size_t n = f != NULL ? fread(file, 1, sizeof file - 1, f) : 0;
-    if (f != NULL) fclose(f);
+    size_t n;
+    if (f == NULL) {
+        printf("%s cannot be read; start this program in the root of the project\n", name);
+        exit(1);
+    }
+    n = fread(file, 1, sizeof file - 1, f);
+    fclose(f);
     file[n] = 0;
     return file;
 }
