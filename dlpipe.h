@@ -97,15 +97,15 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-links >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals
-   >>impl-found >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
-   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-seen >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found
+   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
+   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines >>impl-tar
-   >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture
-   >>impl-beside >>impl-public
+   >>impl-build >>impl-placement >>impl-links >>impl-files >>impl-part-files >>impl-mapped
+   >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines
+   >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
+   >>impl-plan-picture >>impl-beside >>impl-public
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -1512,19 +1512,20 @@ typedef struct dlp_pipe_desc {
    */
 enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 
-#define DLP_MAX_LINKS 24
+#define DLP_MAX_LINKS 32
 
 typedef struct dlp_link {
-    char from[32], to[32];        /* names of stages, or "consumer" */
-    int32_t from_stage, to_stage; /* as added; -1: the consumer */
+    char from[32], to[32];        /* names of stages, or "consumer", or "producers" */
+    int32_t from_stage, to_stage; /* as added; -1: the consumer; -2: the producers of a push */
     int32_t kind;                 /* DLP_LINK_* */
-    int32_t writers, readers;
-    int32_t rule;      /* of a claim link DLP_DISPATCH_*, of a link to an out DLP_FULL_* */
+    int32_t writers, readers;     /* at most */
+    int32_t rule; /* of a claim link DLP_DISPATCH_*; of lanes and a link to an out DLP_FULL_* */
     uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
                           of another version 0 if not known */
-    uint64_t bytes;    /* of its words; they are part of other lines of the plan */
+    uint64_t bytes;    /* of its words; they are part of other lines of the plan. Lanes: all bytes,
+                          which are the push's */
     uint64_t depth;    /* in statistics: records in it now. Back to the sampler and the transfer:
-                          what is free */
+                          what is free. UINT64_MAX: not known, as a monitor does not see lanes */
 } dlp_link;
 
 /* The name of a DLP_LINK_*; "?" of what is none.
@@ -1565,7 +1566,8 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links. The line of a link
-   ends with its rule: "in turns", or what an out keeps that is behind.
+   ends with its rule: "in turns", or what becomes of records that a full queue has no room for;
+   nothing: they wait.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */
@@ -8803,7 +8805,7 @@ typedef struct dlpi_pipe_rec {
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     DLPI_SHAPE_MEMBERS;
-    int32_t cpus, reserved0, has_item_cells, reserved1;
+    int32_t cpus, reserved0, has_item_cells, n_links; /* n_links: dlp_link behind this record */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t reserved[3];
     dlpi_slot_layout slot;
@@ -8816,7 +8818,7 @@ typedef struct dlpi_stage_rec {
     int32_t work;                    /* place among the stages with workers, -1: none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of dlp_link */
+    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of its link */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
@@ -9192,6 +9194,8 @@ typedef struct dlpi_reader {
                           as slots have rows, of 8 bytes and the fields, each rounded up to 8 */
     dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
     uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
+    uint64_t (*lanes)(const void *user, dlp_link *to); /* what they write into, as a link: kind,
+                        writers, rule, capacity, bytes. Returns how many records are there */
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
                         rows of t, that nobody has had; how many. The callback has the others */
     bool (*more)(void *user);                      /* one is there: fetch has it at once */
@@ -9800,8 +9804,7 @@ static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_REC_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
-    return DLPI_LOAD_RLX(
-        &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
+    return DLPI_LOAD_RLX(&p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail after b */
 }
 
 /* The fate of a row: one word that says what became of the row so far. One store changes the word,
@@ -16502,11 +16505,11 @@ typedef struct dlpi_seen_stage {
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight, rule;         /* rule: of the link before it */
-    bool zeroes;                     /* each row, before fetch */
-    bool process;                    /* its workers are processes */
-    const dlpi_stage_ops *ops;       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;               /* in a slot */
+    int32_t in_flight;
+    bool zeroes;                                     /* each row, before fetch */
+    bool process;                                    /* its workers are processes */
+    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
+    uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;
@@ -16607,6 +16610,33 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* A number of the region, or `otherwise` if it is not 1..most. */
+DLPI_COLD
+static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
+    return n >= 1 && n <= most ? n : otherwise;
+}
+
+/* Copy the table of links (>>impl-links), which lies behind the record of the pipe. */
+DLPI_COLD
+static bool dlpi_seen_links(const dlpi_words *words, dlpi_seen *s) {
+    const int32_t n_stages = (int32_t)s->n_stages;
+    const uint64_t count_at = offsetof(dlpi_pipe_rec, n_links), at = sizeof(dlpi_pipe_rec);
+    uint64_t n;
+    if (!dlpi_word_at(words, DLPI_REC_PIPE, 0, count_at, 4, &n)) return false;
+    s->figures.n_links = (uint32_t)(n < DLP_MAX_LINKS ? n : DLP_MAX_LINKS);
+    for (uint32_t i = 0; i < s->figures.n_links; i++) {
+        dlp_link *l = &s->figures.links[i];
+        if (!dlpi_words_copy(words, DLPI_REC_PIPE, 0, at + i * sizeof *l, l, sizeof *l) ||
+            l->from_stage < -2 || l->from_stage >= n_stages || l->to_stage < -1 ||
+            l->to_stage >= n_stages)
+            return false;
+        l->from[sizeof l->from - 1] = l->to[sizeof l->to - 1] = 0;
+        l->rule = dlpi_seen_within(l->rule, DLP_FULL_REFUSE, 0);
+        l->depth = l->from_stage < -1 ? UINT64_MAX : 0;
+    }
+    return true;
+}
+
 /* Buffers of the sink; 0 means that there is none. */
 DLPI_COLD
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
@@ -16618,19 +16648,13 @@ DLPI_COLD
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
-    if (!dlpi_seen_counters(words, s)) return false;
+    if (!dlpi_seen_counters(words, s) || !dlpi_seen_links(words, s)) return false;
     if (!dlpi_words_count(words, buffers, UINT64_MAX, true, &s->sink_free)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
     }
     return true;
-}
-
-/* A number of the region, or `otherwise` if it is not 1..most. */
-DLPI_COLD
-static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
-    return n >= 1 && n <= most ? n : otherwise;
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -16663,7 +16687,6 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
-    row->rule = st->w.dispatch;
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
     if (st->work < 0) return;
@@ -16714,6 +16737,10 @@ static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_pipe(p, s);
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
+    for (dlp_link *l = s->figures.links; l->from_stage < -1; l++) { /* lanes, which come first */
+        const dlp_dataset *d = p->stages[l->to_stage].dataset;
+        l->depth = d->reader->lanes(d->user, l);
+    }
 }
 
 /* ---- of what is seen ---- */
@@ -16745,126 +16772,6 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */
     return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-links      THE TABLE OF LINKS
-   Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
-   and monitors have one table. A stage with workers takes from the stage before it. If its workers
-   claim, the link is a claim link. If one worker takes the batches in their order, it is a gather
-   link, and an spsc link if one worker gives them, too. The bytes of a link are its words of the
-   region: those by which the stage before says what is done (>>impl-gather), and those by which the
-   next one claims. */
-
-DLPI_COLD
-static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
-    *id = stage;
-    dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
-                   stage < 0 ? "consumer" : s->stages[stage].name);
-}
-
-/* Add a link of so many records, each of so many bytes. */
-DLPI_COLD
-static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
-                               int32_t to, uint64_t records, uint64_t each) {
-    dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
-    memset(l, 0, sizeof *l);
-    dlpi_link_end(s, from, &l->from_stage, l->from);
-    dlpi_link_end(s, to, &l->to_stage, l->to);
-    l->kind = DLP_LINK_SPSC;
-    l->capacity = records;
-    l->bytes = dlpi_times(each, records);
-    l->rule = to < 0 ? 0 : s->stages[to].rule;
-    l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
-    l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
-    return l;
-}
-
-/* Words of a slot by which a stage says what is done; by which one claims. */
-DLPI_COLD
-static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
-    return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
-}
-DLPI_COLD
-static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
-    return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
-}
-
-/* stage -1: a region may have no sampler that is known here. */
-DLPI_COLD
-static bool dlpi_link_in_order(const dlpi_seen *s, int32_t stage) {
-    return stage >= 0 && s->stages[stage].ops != NULL && s->stages[stage].ops->in_order;
-}
-
-/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
-DLPI_COLD
-static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
-    const int32_t from = s->work[s->n_work - 1 - (s->n_work > 1 && dlpi_seen_buffers(s) > 0)];
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        dlp_link *l;
-        if (s->stages[i].ops == NULL || s->stages[i].ops->sharing == NULL) continue;
-        l = dlpi_link_add(s, out, n, from, (int32_t)i, s->n_slots, sizeof(uint64_t));
-        if (!dlpi_link_in_order(s, from)) l->kind = DLP_LINK_GATHER;
-        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
-    }
-}
-
-/* Into the stages that work on slots, and out of the last of them. */
-DLPI_COLD
-static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
-    for (uint32_t k = 0; k <= s->n_work; k++) {
-        int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
-        dlp_link *l = dlpi_link_add(s, out, n, from, to, s->prefetch, 0);
-        uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
-        if (to >= 0 && !dlpi_link_in_order(s, to)) {
-            l->kind = DLP_LINK_CLAIM;
-            bytes += dlpi_link_claim_bytes(s, k);
-        } else if (!dlpi_link_in_order(s, from)) {
-            l->kind = DLP_LINK_GATHER;
-        }
-        l->bytes = dlpi_times(bytes, s->n_slots);
-    }
-}
-
-/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
-DLPI_COLD
-static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
-    int32_t sampler = -1;
-    uint32_t n = 0;
-    dlp_link *l;
-    for (uint32_t i = 0; i < s->n_stages; i++)
-        if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
-    dlpi_link_add(s, out, &n, -1, sampler, s->n_slots, sizeof(uint32_t));
-    for (int32_t i = 0, from = sampler; i < (int32_t)s->n_stages; i++) { /* of cells of their own */
-        if (s->stages[i].work < (int32_t)s->n_work) continue;
-        l = dlpi_link_add(s, out, &n, from, i, s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count,
-                          sizeof(dlpi_claim_word));
-        l->kind = dlpi_link_in_order(s, i) ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
-        if (l->kind == DLP_LINK_SPSC) from = i;
-    }
-    dlpi_links_chain(s, sampler, out, &n);
-    dlpi_links_shared(s, out, &n);
-    if (dlpi_seen_buffers(s) > 0) /* its buffers come back */
-        dlpi_link_add(s, out, &n, -1, s->final, dlpi_seen_buffers(s), sizeof(uint32_t));
-    return n;
-}
-
-/* And how many records are in each. open: batches that have not left the first stage. */
-DLPI_COLD
-static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
-    uint64_t used = (uint64_t)out->in_flight + out->held;
-    out->n_links = dlpi_links(s, out->links);
-    for (uint32_t i = 0; i < out->n_links; i++) {
-        dlp_link *l = &out->links[i];
-        if (l->to_stage < 0)
-            l->depth = out->ready;
-        else if (l->from_stage < 0)
-            l->depth = i > 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
-        else if (s->stages[l->to_stage].work >= (int32_t)s->n_work)
-            l->depth = out->stages[l->to_stage].loading;
-        else
-            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
-    }
 }
 
 /* ---- a stage is added: by the call of its kind, or by a source's ---- */
@@ -23770,6 +23677,8 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
     const char *once = "0: pushed items come once";
+    st->dataset = &((dlpi_arrivals *)st->self)->x->input;
+    st->item = st->dataset->fetch;
     dlpi_found_of(p)->arrives = true;
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -27815,6 +27724,123 @@ static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
     }
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-links      THE TABLE OF LINKS
+   Which queues join the stages of a pipe. The plan makes the table. Start writes the table behind
+   the record of the pipe, where statistics and monitors read it. A stage with workers takes from
+   the stage before it. If its workers claim, the link is a claim link. If one worker takes the
+   batches in their order, it is a gather link, and an spsc link if one worker gives them, too. The
+   bytes of a link are its words of the region: those by which the stage before says what is done
+   (>>impl-gather), and those by which the next one claims. The lanes of a push are no memory of the
+   pipe. The reader of the push describes them. */
+
+/* One end of a link. Returns how many are there. */
+DLPI_COLD
+static int32_t dlpi_link_end(const dlpi_stage *st, int32_t *id, char *name) {
+    *id = st != NULL ? st->id : -1;
+    dlpi_copy_text(name, sizeof((dlp_link *)0)->from, st != NULL ? st->name : "consumer");
+    return st == NULL || st->work < 0 ? 1 : st->n_workers;
+}
+
+/* Add a link of so many records, each of so many bytes. NULL: the consumer. */
+DLPI_COLD
+static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *from,
+                               const dlpi_stage *to, uint64_t records, uint64_t each) {
+    dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
+    memset(l, 0, sizeof *l);
+    l->writers = dlpi_link_end(from, &l->from_stage, l->from);
+    l->readers = dlpi_link_end(to, &l->to_stage, l->to);
+    l->kind = DLP_LINK_SPSC;
+    l->capacity = records;
+    l->bytes = dlpi_times(each, records);
+    l->rule = to == NULL ? 0 : to->w.dispatch;
+    return l;
+}
+
+/* Cells of inputs, buffers of a sink, or batches that an out may hold. */
+DLPI_COLD
+static uint64_t dlpi_link_own(const dlp_pipe *p, const dlpi_stage *st) {
+    return p->areas[DLPI_OWN(st->id, DLPI_OWN_LINK)].count;
+}
+
+/* From producers to the stages that read what is pushed. */
+DLPI_COLD
+static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
+    for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
+        dlp_link *l;
+        if (st->dataset == NULL || !dlpi_reader_wired(st->dataset)) continue;
+        if (st->item != st->dataset->fetch) continue; /* it copies what is made of the items */
+        l = dlpi_link_add(out, n, NULL, st, 0, 0);
+        dlpi_copy_text(l->from, sizeof l->from, "producers");
+        l->from_stage = -2;
+        st->dataset->reader->lanes(st->dataset->user, l);
+    }
+}
+
+/* Into the stages that work on cells. */
+DLPI_COLD
+static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
+    const dlpi_stage *from = p->sampler;
+    for (int i = p->n_work; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        dlp_link *l = dlpi_link_add(out, n, st->ops->in_order ? p->sampler : from, st,
+                                    dlpi_link_own(p, st), sizeof(dlpi_claim_word));
+        if (st->ops->in_order)
+            from = st;
+        else
+            l->kind = DLP_LINK_CLAIM;
+    }
+}
+
+/* Into the stages that work on slots, and out of the last of them. */
+DLPI_COLD
+static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
+    const dlpi_stage *from = p->sampler;
+    for (int k = 0; k <= p->n_work; k++) {
+        const dlpi_stage *to = k < p->n_work ? p->work[k] : NULL;
+        dlp_link *l = dlpi_link_add(out, n, from, to, p->prefetch, 0);
+        uint64_t words = 1; /* the head; or by which a stage says what is done, */
+        if (k > 0) words += p->words_max + (p->words_max > 1);
+        if (to != NULL && !to->ops->in_order) {
+            l->kind = DLP_LINK_CLAIM;
+            words += 1 + (k < p->n_item_work ? p->units_max : 1u); /* and by which one claims */
+        } else if (!from->ops->in_order) {
+            l->kind = DLP_LINK_GATHER;
+        }
+        l->bytes = dlpi_times(words * 8, p->n_slots);
+        from = to;
+    }
+}
+
+/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+DLPI_COLD
+static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
+    const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
+    for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
+        dlp_link *l;
+        if (st->ops->sharing == NULL) continue;
+        l = dlpi_link_add(out, n, from, st, p->n_slots, sizeof(uint64_t));
+        if (!from->ops->in_order) l->kind = DLP_LINK_GATHER;
+        l->capacity = dlpi_link_own(p, st);
+    }
+}
+
+/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+DLPI_COLD
+static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
+    const dlpi_stage *last = p->work[p->n_work - 1];
+    const uint64_t buffers = dlpi_link_own(p, last);
+    uint32_t n = 0;
+    dlpi_links_lanes(p, out, &n);
+    dlpi_link_add(out, &n, NULL, p->sampler, p->n_slots, sizeof(uint32_t));
+    dlpi_links_cells(p, out, &n);
+    dlpi_links_chain(p, out, &n);
+    dlpi_links_shared(p, buffers, out, &n);
+    if (buffers > 0) /* its buffers come back */
+        dlpi_link_add(out, &n, NULL, last, buffers, sizeof(uint32_t));
+    return n;
+}
+
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 DLPI_COLD
@@ -28049,7 +28075,6 @@ static void dlpi_layout_control(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_AREA_WAITERS, sizeof(dlpi_waiters), waiters, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_ORDER, sizeof(uint32_t), p->ring, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_TAKEN, 1, p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PIPE, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, sizeof(dlpi_field_rec), p->batches.n, 8);
     dlpi_area_add(p, DLPI_REC_COUNTERS, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
@@ -28074,6 +28099,14 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                    p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
 }
 
+/* What describes the pipe: it has the table of links, which follows from what stages have. */
+DLPI_COLD
+static void dlpi_layout_pipe(dlp_pipe *p) {
+    dlp_link links[DLP_MAX_LINKS];
+    const uint64_t bytes = sizeof(dlpi_pipe_rec) + dlpi_links(p, links) * sizeof *links;
+    dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
+}
+
 DLPI_COLD
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
@@ -28093,6 +28126,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->beside->layout(p);
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
+    dlpi_layout_pipe(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -28153,7 +28187,6 @@ DLPI_COLD
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
-    dlpi_seen s;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
@@ -28171,8 +28204,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
-    dlpi_seen_shape(p, &s);
-    plan->n_links = dlpi_links(&s, plan->links);
+    plan->n_links = dlpi_links(p, plan->links);
     dlpi_plan_stages(p, plan);
 }
 
@@ -28442,6 +28474,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->slot = p->slot;
+    r->n_links = (int32_t)dlpi_links(p, (dlp_link *)(void *)(r + 1));
 }
 
 DLPI_COLD
@@ -33680,6 +33713,13 @@ DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     return DLP_OK;
 }
 
+/* Records in lane i: statistics. */
+static uint64_t dlpi_push_in_lane(const dlp_push *s, uint32_t i) {
+    const dlp_spsc *lane = s->lanes[i].lane;
+    const uint64_t head = DLPI_LOAD_RLX(&lane->head), n = DLPI_LOAD_RLX(&lane->tail) - head;
+    return n <= s->capacity ? n : 0;
+}
+
 /* ---- the reader ---- */
 
 /* How many records of the lane come before its last `keep` items: ends of streams are none. The
@@ -34044,14 +34084,6 @@ static void dlpi_push_failed(void *user, const dlp_pipe *p) {
         dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
 }
 
-static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
-static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
-                                             .fetch = dlpi_push_fetch,
-                                             .writers = dlpi_push_writers,
-                                             .read = dlpi_push_read,
-                                             .more = dlpi_push_more,
-                                             .failed = dlpi_push_failed};
-
 /* The policy, as the queue of a node says it. */
 static int32_t dlpi_push_full(const dlp_push *s) {
     static const int32_t full[] = {[DLP_PUSH_WAIT] = DLP_FULL_WAIT,
@@ -34059,6 +34091,26 @@ static int32_t dlpi_push_full(const dlp_push *s) {
                                    [DLP_PUSH_NEWEST] = DLP_FULL_KEEP_NEWEST};
     return full[s->was.full];
 }
+
+static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
+static uint64_t dlpi_push_lanes(const void *user, dlp_link *to) {
+    const dlp_push *s = user;
+    uint64_t n = 0;
+    to->kind = DLP_LINK_MPSC;
+    to->writers = (int32_t)s->was.max_producers;
+    to->rule = dlpi_push_full(s);
+    to->capacity = s->was.max_producers * s->capacity;
+    to->bytes = s->was.bundle_bytes;
+    for (uint32_t i = 0; i < s->was.max_producers; i++) n += dlpi_push_in_lane(s, i);
+    return n;
+}
+static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
+                                             .fetch = dlpi_push_fetch,
+                                             .writers = dlpi_push_writers,
+                                             .lanes = dlpi_push_lanes,
+                                             .read = dlpi_push_read,
+                                             .more = dlpi_push_more,
+                                             .failed = dlpi_push_failed};
 
 static void dlpi_push_source(dlp_push *s) {
     s->dataset = (dlp_dataset){.fields = s->fields,
@@ -34112,12 +34164,10 @@ DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dl
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
-    const dlp_spsc *lane = s->lanes[i].lane;
-    uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    to->items += DLPI_LOAD_RLX(&s->items[i]);
+    to->items += DLPI_LOAD_RLX(&s->items[i]); /* statistics, here and below */
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
-    to->waiting += tail - head <= s->capacity ? tail - head : 0;
+    to->waiting += dlpi_push_in_lane(s, i);
     to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
 }
 
@@ -35856,6 +35906,25 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
     dlpi_stage_times(s, st, out);
+}
+
+/* How many records are in each link. open: batches that have not left the first stage. */
+DLPI_COLD
+static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
+    const uint64_t used = (uint64_t)out->in_flight + out->held;
+    for (uint32_t i = 0; i < out->n_links; i++) {
+        dlp_link *l = &out->links[i];
+        const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].work;
+        if (l->from_stage < -1) continue; /* lanes: it is known, or never will be */
+        if (l->to_stage < 0)
+            l->depth = out->ready;
+        else if (l->from_stage < 0)
+            l->depth = work >= 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
+        else if (work >= (int32_t)s->n_work)
+            l->depth = out->stages[l->to_stage].loading;
+        else
+            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
+    }
 }
 
 /* Batches complete and not delivered; what waits before each stage, and in each link. */
@@ -38652,6 +38721,8 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
    * Each arc has a lane, and its words are left of its line. The next lane begins left of all
      words of this lane, so no upright line of another lane meets them.
    * Arcs that share a lane have no height in common. Words stand within the height of their arc.
+   * The arrow of producers begins in the gap above its box, where its words are. It has a lane like
+     an arc, and its height has these words.
    * A box is as wide as its texts, which are cut to fit (dlpi_text_units). */
 
 enum {
@@ -38774,10 +38845,11 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
 /* The words of a link, in two lines. Returns pixels that no common font exceeds. */
 DLPI_COLD
 static int dlpi_link_lines(const dlp_link *l, char lines[2][100]) {
+    const char *writer = l->from_stage < -1 ? "producer" : "writer";
     const int n =
         snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
                  dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
-    const int m = snprintf(lines[1], 100, "%d writer%s, %d reader%s", (int)l->writers,
+    const int m = snprintf(lines[1], 100, "%d %s%s, %d reader%s", (int)l->writers, writer,
                            l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
     return (n > m ? n : m) * 726 / 100 + 1;
 }
@@ -38791,10 +38863,13 @@ static void dlpi_link_words(dlpi_out *o, const char *css, int x, int gap, const 
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
 
-/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. */
+/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. From
+   producers it has one box. */
 DLPI_COLD
 static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
-    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
+    const int above = b->y[to] - DLPI_PLAN_GAP;
+    const int y = from == to ? above : b->y[from] + b->height[from] * 3 / 4,
+              end = b->y[to] + b->height[to] / 4;
     const int low = from < to ? from : to, high = from < to ? to : from;
     dlpi_arc a = {l, y, end, y < end ? y : end, y < end ? end : y, 0, b->y[high] - DLPI_PLAN_GAP};
     const int middle = (y + end - DLPI_PLAN_GAP) / 2;
@@ -38833,7 +38908,8 @@ static void dlpi_links_lay(dlpi_boxes *b) {
     b->right = DLPI_PLAN_BOX;
     for (uint32_t i = 0; i < b->plan->n_links; i++) {
         const dlp_link *l = &b->plan->links[i];
-        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
+        const int to = dlpi_box_of(b, l->to_stage);
+        const int from = l->from_stage < -1 ? to : dlpi_box_of(b, l->from_stage);
         const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
         const int pixels =
             dlpi_link_lines(l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
@@ -38871,7 +38947,8 @@ static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
     for (int i = 0; i < b->arcs; i++) {
         const dlpi_arc *a = &b->arc[i];
         const int x = b->x - DLPI_PLAN_FIRST - a->lane * b->pitch;
-        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", b->x, a->y, x, a->end,
+        const int begin = a->link->from_stage < -1 ? x : b->x;
+        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", begin, a->y, x, a->end,
                        b->x - 7);
         dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
         dlpi_link_words(o, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
@@ -39609,6 +39686,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
         const char *rule = l->rule == 0                   ? ""
                            : l->kind == DLP_LINK_CLAIM    ? ", in turns"
                            : l->rule == DLP_FULL_DROP_NEW ? ", keeps the oldest"
+                           : l->rule == DLP_FULL_REFUSE   ? ", refuses what is new"
                                                           : ", keeps the newest";
         snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
         dlpi_text_add(

@@ -838,7 +838,6 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     memcpy(row->name, r->name, sizeof row->name);
     row->kind = r->kind;
     row->ops = dlpi_kind_ops(r->kind); /* NULL: of a newer version */
-    row->rule = dlpi_seen_within(r->rule, DLP_FULL_KEEP_NEWEST, 0);
     if ((row->work = r->work) < 0) return;
     row->first_worker = r->first_worker;
     row->n_workers = r->n_workers;

@@ -525,12 +525,25 @@ static void draw_stages(screen *to, const watch *w) {
 static const char *link_rule(const dlp_link *l) {
     if (l->rule == 0) return "";
     if (l->kind == DLP_LINK_CLAIM) return ", in turns";
-    return l->rule == DLP_FULL_DROP_NEW ? ", oldest" : ", newest";
+    return l->rule == DLP_FULL_DROP_NEW ? ", oldest"
+           : l->rule == DLP_FULL_REFUSE ? ", refuses"
+                                        : ", newest";
+}
+
+/* Records in a link. A monitor does not see those in the lanes of a push. */
+static text link_depth(const dlp_link *l, const char *unknown) {
+    text t;
+    if (l->depth == UINT64_MAX)
+        snprintf(t.s, sizeof t.s, "%s", unknown);
+    else
+        snprintf(t.s, sizeof t.s, "%" PRIu64, l->depth);
+    return t;
 }
 
 /* The queues between stages, if a small screen has room for them and for some workers. */
 static void draw_links(screen *to, const watch *w) {
     const dlp_stats *s = &w->now.s;
+    const uint64_t none = 0;
     char ends[80], ways[32], picture[32];
     if (to->rows > 0 && to->row + (int)s->n_links + 2 + 6 > to->rows) return;
     line(to, 0, "%s", "");
@@ -539,9 +552,9 @@ static void draw_links(screen *to, const watch *w) {
         const dlp_link *l = &s->links[i];
         snprintf(ends, sizeof ends, "%.15s > %.14s", l->from, l->to);
         snprintf(ways, sizeof ways, "%d/%d", (int)l->writers, (int)l->readers);
-        bar(picture, 10, &l->depth, "#", l->capacity);
-        line(to, 0, "%-32s %-6s %8s  [%s] %" PRIu64 " of %" PRIu64 "%s", ends,
-             dlp_link_name(l->kind), ways, picture, l->depth, l->capacity, link_rule(l));
+        bar(picture, 10, l->depth == UINT64_MAX ? &none : &l->depth, "#", l->capacity);
+        line(to, 0, "%-32s %-6s %8s  [%s] %s of %" PRIu64 "%s", ends, dlp_link_name(l->kind), ways,
+             picture, link_depth(l, "?").s, l->capacity, link_rule(l));
     }
 }
 
@@ -699,9 +712,9 @@ static void json_link(const dlp_link *l, const char *before) {
     printf(",");
     json_text("to", l->to);
     printf(",\"kind\":\"%s\",\"writers\":%d,\"readers\":%d,\"capacity\":%" PRIu64
-           ",\"bytes\":%" PRIu64 ",\"depth\":%" PRIu64 ",\"rule\":%d}",
+           ",\"bytes\":%" PRIu64 ",\"depth\":%s,\"rule\":%d}",
            dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes,
-           l->depth, (int)l->rule);
+           link_depth(l, "null").s, (int)l->rule);
 }
 
 static void json_counter(const dlp_counter_stats *c, const char *before) {

@@ -83,19 +83,20 @@ typedef struct dlp_pipe_desc {
    */
 enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 
-#define DLP_MAX_LINKS 24
+#define DLP_MAX_LINKS 32
 
 typedef struct dlp_link {
-    char from[32], to[32];        /* names of stages, or "consumer" */
-    int32_t from_stage, to_stage; /* as added; -1: the consumer */
+    char from[32], to[32];        /* names of stages, or "consumer", or "producers" */
+    int32_t from_stage, to_stage; /* as added; -1: the consumer; -2: the producers of a push */
     int32_t kind;                 /* DLP_LINK_* */
-    int32_t writers, readers;
-    int32_t rule;      /* of a claim link DLP_DISPATCH_*, of a link to an out DLP_FULL_* */
+    int32_t writers, readers;     /* at most */
+    int32_t rule; /* of a claim link DLP_DISPATCH_*; of lanes and a link to an out DLP_FULL_* */
     uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
                           of another version 0 if not known */
-    uint64_t bytes;    /* of its words; they are part of other lines of the plan */
+    uint64_t bytes;    /* of its words; they are part of other lines of the plan. Lanes: all bytes,
+                          which are the push's */
     uint64_t depth;    /* in statistics: records in it now. Back to the sampler and the transfer:
-                          what is free */
+                          what is free. UINT64_MAX: not known, as a monitor does not see lanes */
 } dlp_link;
 
 /* The name of a DLP_LINK_*; "?" of what is none.
@@ -136,7 +137,8 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links. The line of a link
-   ends with its rule: "in turns", or what an out keeps that is behind.
+   ends with its rule: "in turns", or what becomes of records that a full queue has no room for;
+   nothing: they wait.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */

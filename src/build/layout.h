@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/build/pipe_plan, system/shm/monitor */
 #include "queue/spsc.h"
-#include "observe/links.h"
+#include "build/links.h"
 #include "build/check.h"
 #include "build/placement.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
@@ -219,7 +219,6 @@ static void dlpi_layout_control(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_AREA_WAITERS, sizeof(dlpi_waiters), waiters, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_ORDER, sizeof(uint32_t), p->ring, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_TAKEN, 1, p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PIPE, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, sizeof(dlpi_field_rec), p->batches.n, 8);
     dlpi_area_add(p, DLPI_REC_COUNTERS, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
@@ -242,6 +241,13 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                    p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
 }
 
+/* What describes the pipe: it has the table of links, which follows from what stages have. */
+static void dlpi_layout_pipe(dlp_pipe *p) {
+    dlp_link links[DLP_MAX_LINKS];
+    const uint64_t bytes = sizeof(dlpi_pipe_rec) + dlpi_links(p, links) * sizeof *links;
+    dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
+}
+
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
     dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
@@ -259,6 +265,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->beside->layout(p);
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
+    dlpi_layout_pipe(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -314,7 +321,6 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
-    dlpi_seen s;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
@@ -332,8 +338,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
-    dlpi_seen_shape(p, &s);
-    plan->n_links = dlpi_links(&s, plan->links);
+    plan->n_links = dlpi_links(p, plan->links);
     dlpi_plan_stages(p, plan);
 }
 

@@ -152,6 +152,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->slot = p->slot;
+    r->n_links = (int32_t)dlpi_links(p, (dlp_link *)(void *)(r + 1));
 }
 
 static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {

@@ -16,11 +16,11 @@ typedef struct dlpi_seen_stage {
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t workers;                 /* 0: inline */
     int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight, rule;         /* rule: of the link before it */
-    bool zeroes;                     /* each row, before fetch */
-    bool process;                    /* its workers are processes */
-    const dlpi_stage_ops *ops;       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;               /* in a slot */
+    int32_t in_flight;
+    bool zeroes;                                     /* each row, before fetch */
+    bool process;                                    /* its workers are processes */
+    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
+    uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
     void *tell_user;
 } dlpi_seen_stage;
@@ -116,6 +116,31 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* A number of the region, or `otherwise` if it is not 1..most. */
+static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
+    return n >= 1 && n <= most ? n : otherwise;
+}
+
+/* Copy the table of links (>>impl-links), which lies behind the record of the pipe. */
+static bool dlpi_seen_links(const dlpi_words *words, dlpi_seen *s) {
+    const int32_t n_stages = (int32_t)s->n_stages;
+    const uint64_t count_at = offsetof(dlpi_pipe_rec, n_links), at = sizeof(dlpi_pipe_rec);
+    uint64_t n;
+    if (!dlpi_word_at(words, DLPI_REC_PIPE, 0, count_at, 4, &n)) return false;
+    s->figures.n_links = (uint32_t)(n < DLP_MAX_LINKS ? n : DLP_MAX_LINKS);
+    for (uint32_t i = 0; i < s->figures.n_links; i++) {
+        dlp_link *l = &s->figures.links[i];
+        if (!dlpi_words_copy(words, DLPI_REC_PIPE, 0, at + i * sizeof *l, l, sizeof *l) ||
+            l->from_stage < -2 || l->from_stage >= n_stages || l->to_stage < -1 ||
+            l->to_stage >= n_stages)
+            return false;
+        l->from[sizeof l->from - 1] = l->to[sizeof l->to - 1] = 0;
+        l->rule = dlpi_seen_within(l->rule, DLP_FULL_REFUSE, 0);
+        l->depth = l->from_stage < -1 ? UINT64_MAX : 0;
+    }
+    return true;
+}
+
 /* Buffers of the sink; 0 means that there is none. */
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
     return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
@@ -125,18 +150,13 @@ static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
-    if (!dlpi_seen_counters(words, s)) return false;
+    if (!dlpi_seen_counters(words, s) || !dlpi_seen_links(words, s)) return false;
     if (!dlpi_words_count(words, buffers, UINT64_MAX, true, &s->sink_free)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
     }
     return true;
-}
-
-/* A number of the region, or `otherwise` if it is not 1..most. */
-static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
-    return n >= 1 && n <= most ? n : otherwise;
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -166,7 +186,6 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
-    row->rule = st->w.dispatch;
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
     if (st->work < 0) return;
@@ -214,6 +233,10 @@ static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_pipe(p, s);
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
+    for (dlp_link *l = s->figures.links; l->from_stage < -1; l++) { /* lanes, which come first */
+        const dlp_dataset *d = p->stages[l->to_stage].dataset;
+        l->depth = d->reader->lanes(d->user, l);
+    }
 }
 
 /* ---- of what is seen ---- */

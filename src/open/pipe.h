@@ -29,6 +29,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
         const char *rule = l->rule == 0                   ? ""
                            : l->kind == DLP_LINK_CLAIM    ? ", in turns"
                            : l->rule == DLP_FULL_DROP_NEW ? ", keeps the oldest"
+                           : l->rule == DLP_FULL_REFUSE   ? ", refuses what is new"
                                                           : ", keeps the newest";
         snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
         dlpi_text_add(

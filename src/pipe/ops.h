@@ -209,6 +209,8 @@ typedef struct dlpi_reader {
                           as slots have rows, of 8 bytes and the fields, each rounded up to 8 */
     dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
     uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
+    uint64_t (*lanes)(const void *user, dlp_link *to); /* what they write into, as a link: kind,
+                        writers, rule, capacity, bytes. Returns how many records are there */
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
                         rows of t, that nobody has had; how many. The callback has the others */
     bool (*more)(void *user);                      /* one is there: fetch has it at once */

@@ -517,8 +517,7 @@ static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_REC_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
-    return DLPI_LOAD_RLX(
-        &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
+    return DLPI_LOAD_RLX(&p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail after b */
 }
 
 /* The fate of a row: one word that says what became of the row so far. One store changes the word,

@@ -149,7 +149,7 @@ typedef struct dlpi_pipe_rec {
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     DLPI_SHAPE_MEMBERS;
-    int32_t cpus, reserved0, has_item_cells, reserved1;
+    int32_t cpus, reserved0, has_item_cells, n_links; /* n_links: dlp_link behind this record */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t reserved[3];
     dlpi_slot_layout slot;
@@ -162,7 +162,7 @@ typedef struct dlpi_stage_rec {
     int32_t work;                    /* place among the stages with workers, -1: none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
     int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of dlp_link */
+    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of its link */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */

@@ -16,6 +16,8 @@
    * Each arc has a lane, and its words are left of its line. The next lane begins left of all
      words of this lane, so no upright line of another lane meets them.
    * Arcs that share a lane have no height in common. Words stand within the height of their arc.
+   * The arrow of producers begins in the gap above its box, where its words are. It has a lane like
+     an arc, and its height has these words.
    * A box is as wide as its texts, which are cut to fit (dlpi_text_units). */
 
 enum {
@@ -131,10 +133,11 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
 
 /* The words of a link, in two lines. Returns pixels that no common font exceeds. */
 static int dlpi_link_lines(const dlp_link *l, char lines[2][100]) {
+    const char *writer = l->from_stage < -1 ? "producer" : "writer";
     const int n =
         snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
                  dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
-    const int m = snprintf(lines[1], 100, "%d writer%s, %d reader%s", (int)l->writers,
+    const int m = snprintf(lines[1], 100, "%d %s%s, %d reader%s", (int)l->writers, writer,
                            l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
     return (n > m ? n : m) * 726 / 100 + 1;
 }
@@ -147,9 +150,12 @@ static void dlpi_link_words(dlpi_out *o, const char *css, int x, int gap, const 
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
 
-/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. */
+/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. From
+   producers it has one box. */
 static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
-    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
+    const int above = b->y[to] - DLPI_PLAN_GAP;
+    const int y = from == to ? above : b->y[from] + b->height[from] * 3 / 4,
+              end = b->y[to] + b->height[to] / 4;
     const int low = from < to ? from : to, high = from < to ? to : from;
     dlpi_arc a = {l, y, end, y < end ? y : end, y < end ? end : y, 0, b->y[high] - DLPI_PLAN_GAP};
     const int middle = (y + end - DLPI_PLAN_GAP) / 2;
@@ -186,7 +192,8 @@ static void dlpi_links_lay(dlpi_boxes *b) {
     b->right = DLPI_PLAN_BOX;
     for (uint32_t i = 0; i < b->plan->n_links; i++) {
         const dlp_link *l = &b->plan->links[i];
-        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
+        const int to = dlpi_box_of(b, l->to_stage);
+        const int from = l->from_stage < -1 ? to : dlpi_box_of(b, l->from_stage);
         const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
         const int pixels =
             dlpi_link_lines(l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
@@ -221,7 +228,8 @@ static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
     for (int i = 0; i < b->arcs; i++) {
         const dlpi_arc *a = &b->arc[i];
         const int x = b->x - DLPI_PLAN_FIRST - a->lane * b->pitch;
-        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", b->x, a->y, x, a->end,
+        const int begin = a->link->from_stage < -1 ? x : b->x;
+        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", begin, a->y, x, a->end,
                        b->x - 7);
         dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
         dlpi_link_words(o, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);

@@ -1,7 +1,6 @@
 #pragma once
 /* tests: system/report/pipe_stats, system/shm/monitor */
 #include "row/timing.h"
-#include "observe/links.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
@@ -100,6 +99,24 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
     dlpi_stage_times(s, st, out);
+}
+
+/* How many records are in each link. open: batches that have not left the first stage. */
+static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
+    const uint64_t used = (uint64_t)out->in_flight + out->held;
+    for (uint32_t i = 0; i < out->n_links; i++) {
+        dlp_link *l = &out->links[i];
+        const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].work;
+        if (l->from_stage < -1) continue; /* lanes: it is known, or never will be */
+        if (l->to_stage < 0)
+            l->depth = out->ready;
+        else if (l->from_stage < 0)
+            l->depth = work >= 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
+        else if (work >= (int32_t)s->n_work)
+            l->depth = out->stages[l->to_stage].loading;
+        else
+            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
+    }
 }
 
 /* Batches complete and not delivered; what waits before each stage, and in each link. */

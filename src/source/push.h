@@ -158,6 +158,13 @@ DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     return DLP_OK;
 }
 
+/* Records in lane i: statistics. */
+static uint64_t dlpi_push_in_lane(const dlp_push *s, uint32_t i) {
+    const dlp_spsc *lane = s->lanes[i].lane;
+    const uint64_t head = DLPI_LOAD_RLX(&lane->head), n = DLPI_LOAD_RLX(&lane->tail) - head;
+    return n <= s->capacity ? n : 0;
+}
+
 /* ---- the reader ---- */
 
 /* How many records of the lane come before its last `keep` items: ends of streams are none. The
@@ -522,14 +529,6 @@ static void dlpi_push_failed(void *user, const dlp_pipe *p) {
         dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
 }
 
-static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
-static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
-                                             .fetch = dlpi_push_fetch,
-                                             .writers = dlpi_push_writers,
-                                             .read = dlpi_push_read,
-                                             .more = dlpi_push_more,
-                                             .failed = dlpi_push_failed};
-
 /* The policy, as the queue of a node says it. */
 static int32_t dlpi_push_full(const dlp_push *s) {
     static const int32_t full[] = {[DLP_PUSH_WAIT] = DLP_FULL_WAIT,
@@ -537,6 +536,26 @@ static int32_t dlpi_push_full(const dlp_push *s) {
                                    [DLP_PUSH_NEWEST] = DLP_FULL_KEEP_NEWEST};
     return full[s->was.full];
 }
+
+static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
+static uint64_t dlpi_push_lanes(const void *user, dlp_link *to) {
+    const dlp_push *s = user;
+    uint64_t n = 0;
+    to->kind = DLP_LINK_MPSC;
+    to->writers = (int32_t)s->was.max_producers;
+    to->rule = dlpi_push_full(s);
+    to->capacity = s->was.max_producers * s->capacity;
+    to->bytes = s->was.bundle_bytes;
+    for (uint32_t i = 0; i < s->was.max_producers; i++) n += dlpi_push_in_lane(s, i);
+    return n;
+}
+static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
+                                             .fetch = dlpi_push_fetch,
+                                             .writers = dlpi_push_writers,
+                                             .lanes = dlpi_push_lanes,
+                                             .read = dlpi_push_read,
+                                             .more = dlpi_push_more,
+                                             .failed = dlpi_push_failed};
 
 static void dlpi_push_source(dlp_push *s) {
     s->dataset = (dlp_dataset){.fields = s->fields,
@@ -590,12 +609,10 @@ DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dl
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
-    const dlp_spsc *lane = s->lanes[i].lane;
-    uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    to->items += DLPI_LOAD_RLX(&s->items[i]);
+    to->items += DLPI_LOAD_RLX(&s->items[i]); /* statistics, here and below */
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
-    to->waiting += tail - head <= s->capacity ? tail - head : 0;
+    to->waiting += dlpi_push_in_lane(s, i);
     to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
 }
 

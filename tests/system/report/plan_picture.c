@@ -22,8 +22,13 @@ static char file[1 << 16];
 
 static const char *read_file(const char *name) {
     FILE *f = fopen(name, "r");
-    size_t n = f != NULL ? fread(file, 1, sizeof file - 1, f) : 0;
-    if (f != NULL) fclose(f);
+    size_t n;
+    if (f == NULL) {
+        printf("%s cannot be read; start this program in the root of the project\n", name);
+        exit(1);
+    }
+    n = fread(file, 1, sizeof file - 1, f);
+    fclose(f);
     file[n] = 0;
     return file;
 }
@@ -157,6 +162,7 @@ static dlp_plan made_up(void) {
         {"gpu", "", 0, DLP_STAGE_TRANSFER, 1, 0}};
     dlp_plan plan = {.total_bytes = 5 << 20, .slots = 4, .slot_bytes = 1 << 20, .n_stages = 8};
     memcpy(plan.stages, stages, sizeof stages);
+    link_of(&plan, -2, 4, DLP_LINK_MPSC, 16, 1, 4096);
     link_of(&plan, -1, 7, DLP_LINK_SPSC, 1, 1, 4);
     link_of(&plan, -1, 7, DLP_LINK_MPSC, 2, 1, 5);
     link_of(&plan, 7, 5, DLP_LINK_CLAIM, 1, 4, 40);
@@ -202,8 +208,9 @@ static void plan_is_drawn(const dlp_plan *plan) {
         const dlp_link *l = &plan->links[i];
         snprintf(text, sizeof text, ">%s: %" PRIu64 " record", dlp_link_name(l->kind), l->capacity);
         CHECK(count_of(svg, text) >= 1);
-        snprintf(text, sizeof text, ">%d writer%s, %d reader", l->writers,
-                 l->writers == 1 ? "" : "s", l->readers);
+        snprintf(text, sizeof text, ">%d %s%s, %d reader", l->writers,
+                 l->from_stage == -2 ? "producer" : "writer", l->writers == 1 ? "" : "s",
+                 l->readers);
         CHECK(count_of(svg, text) >= 1);
     }
 }
@@ -332,8 +339,8 @@ static void write_graph__random_plans__no_text_on_anything(void) {
         }
         const uint32_t links = (uint32_t)draw(DLP_MAX_LINKS + 1);
         while (plan.n_links < links) {
-            const int32_t from = draw(plan.n_stages + 1) - 1, to = draw(plan.n_stages + 1) - 1;
-            if (from == to) continue;
+            const int32_t from = draw(plan.n_stages + 2) - 2, to = draw(plan.n_stages + 1) - 1;
+            if (from == to || (from == -2 && to <= 0)) continue; /* no producer of the first box */
             link_of(&plan, from, to, draw(5), draw(65), draw(65), UINT64_C(1) << draw(58));
         }
         CHECK(overlaps(drawn(&plan), false) == 0);

@@ -69,7 +69,8 @@ static int stats_same(const dlp_stats *a, const dlp_stats *b) {
                a->max_held == b->max_held && a->in_flight == b->in_flight && a->ready == b->ready &&
                a->held == b->held && a->slots == b->slots && a->cpus == b->cpus &&
                a->n_stages == b->n_stages && a->n_workers == b->n_workers &&
-               a->plan_bytes == b->plan_bytes;
+               a->plan_bytes == b->plan_bytes && a->n_links == b->n_links &&
+               memcmp(a->links, b->links, sizeof a->links) == 0;
     for (uint32_t i = 0; same && i < a->n_stages; i++)
         same = stages_same(&a->stages[i], &b->stages[i]);
     return same;
@@ -144,6 +145,7 @@ static const char *look(dlp_pipe *p, dlp_monitor *m, int ran, dlp_stats *a, dlp_
    again. */
 static void looks_same(dlp_pipe *p, dlp_monitor *m, int ran) {
     dlp_stats a, b;
+    dlp_plan plan;
     char words[2][4096];
     const char *differs = look(p, m, ran, &a, &b);
     for (int i = test_failures ? 98 : 0; i < 100 && differs != NULL; i++)
@@ -152,6 +154,9 @@ static void looks_same(dlp_pipe *p, dlp_monitor *m, int ran) {
     CHECK(differs == NULL);
     CHECK(b.elapsed_ns >= a.elapsed_ns && b.elapsed_ns < a.elapsed_ns + UINT64_C(60000000000));
     CHECK(dlp_pipe_batches_per_epoch(p) == dlp_monitor_batches_per_epoch(m));
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.n_links == b.n_links && plan.n_links > 2);
+    for (uint32_t i = 0; i < b.n_links; i++) plan.links[i].depth = b.links[i].depth;
+    CHECK(memcmp(plan.links, b.links, sizeof b.links) == 0);
     b.elapsed_ns = a.elapsed_ns;
     for (uint32_t i = 0; i < a.n_stages; i++) {
         b.stages[i].cpu_ns = a.stages[i].cpu_ns;
@@ -735,6 +740,50 @@ static void region__of_a_newer_version__is_read(void) {
     }
 }
 
+/* Links are what the owner has written: their numbers are checked, their names have an end. */
+static void region__links__are_checked(void) {
+    static const struct {
+        size_t at;
+        int32_t value;
+        int code;
+    } cases[] = {{offsetof(dlp_link, from_stage), -3, DLP_ERR_CORRUPT},
+                 {offsetof(dlp_link, from_stage), DLP_MAX_STAGES, DLP_ERR_CORRUPT},
+                 {offsetof(dlp_link, to_stage), -2, DLP_ERR_CORRUPT},
+                 {offsetof(dlp_link, to_stage), DLP_MAX_STAGES, DLP_ERR_CORRUPT},
+                 {offsetof(dlp_link, rule), 77, DLP_OK},
+                 {offsetof(dlp_link, from) + 28, 0x78787878, DLP_OK},
+                 {offsetof(dlp_link, to) + 28, 0x78787878, DLP_OK}};
+    rig r;
+    dlp_pipe *p = NULL;
+    watch_rig(&r, 2, 0);
+    CHECK(rig_open(&r, &p) == DLP_OK);
+    for (size_t i = 0; i <= sizeof cases / sizeof *cases; i++) {
+        const uint32_t n = UINT32_MAX;
+        const int all = i == sizeof cases / sizeof *cases;
+        dlp_monitor *m = NULL;
+        dlpi_record at = {0, 0, 0, 0, 0};
+        dlpi_region h;
+        dlp_stats s;
+        dlp_error e;
+        int fd = grown_copy(p, 0);
+        CHECK(pread(fd, &h, sizeof h, 0) == sizeof h);
+        for (uint32_t k = 0; k < h.n_records && dlpi_record_id(&at) != DLPI_REC_PIPE; k++)
+            CHECK(pread(fd, &at, sizeof at, (off_t)(h.records_at + k * sizeof at)) > 0);
+        if (all)
+            CHECK(pwrite(fd, &n, 4, (off_t)(at.offset + offsetof(dlpi_pipe_rec, n_links))) == 4);
+        else
+            CHECK(pwrite(fd, &cases[i].value, 4,
+                         (off_t)(at.offset + sizeof(dlpi_pipe_rec) + cases[i].at)) == 4);
+        CHECK(open_image(&m, fd, &e) == (all ? DLP_ERR_CORRUPT : cases[i].code));
+        if (m == NULL) continue;
+        CHECK(dlp_monitor_stats(m, &s) == DLP_OK && s.links[0].rule == 0);
+        CHECK(strlen(s.links[0].from) < 32 && strlen(s.links[0].to) < 32);
+        dlp_monitor_close(m);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
 static void region__of_another_kind__is_refused(void) {
     rig r;
     dlp_pipe *p = NULL;
@@ -792,6 +841,7 @@ int main(void) {
     monitor__pictures__are_the_pipe_s();
     monitor__pipe_in_error__has_the_error();
     region__of_a_newer_version__is_read();
+    region__links__are_checked();
     region__of_another_kind__is_refused();
     return test_end("monitor");
 }

@@ -481,15 +481,68 @@ static void makers__plan_and_stages__have_their_names(void) {
         if (strcmp(plan.lines[i].what, "part cells") == 0) bytes = plan.lines[i].bytes_each;
     /* an item and its record: two lengths, nine words, a number; both from a multiple of 64 on */
     CHECK(bytes == 64 + 64);
-    CHECK(strcmp(plan.links[1].to, "docs") == 0 && plan.links[1].kind == DLP_LINK_SPSC);
-    CHECK(strcmp(plan.links[2].from, "docs") == 0 && strcmp(plan.links[2].to, "good") == 0);
-    CHECK(plan.links[1].capacity == 50 && plan.links[2].kind == DLP_LINK_CLAIM);
+    CHECK(strcmp(plan.links[2].to, "docs") == 0 && plan.links[2].kind == DLP_LINK_SPSC);
+    CHECK(strcmp(plan.links[3].from, "docs") == 0 && strcmp(plan.links[3].to, "good") == 0);
+    CHECK(plan.links[2].capacity == 50 && plan.links[3].kind == DLP_LINK_CLAIM);
     CHECK(dlp_pipe_stats(pipe_, &s) == DLP_OK);
     CHECK(s.stages[0].kind == DLP_STAGE_SAMPLER && strcmp(s.stages[0].name, "docs") == 0);
     CHECK(s.stages[dlp_node_stage(pipe_, "docs")].kind == DLP_STAGE_PUSH);
     CHECK(s.stages[dlp_node_stage(pipe_, "good")].cells == 50);
     CHECK(s.stages[dlp_node_stage(pipe_, "copy")].kind == DLP_STAGE_FETCH);
     end_run(NULL);
+}
+
+/* The lanes are the first link of the plan. In statistics the records are in it that nobody has
+   read. A monitor has the same links, but does not see what is in the lanes. */
+static void lanes__before_their_reader__are_the_first_link(void) {
+    static const struct {
+        int push, link;
+        const char *says;
+    } full[] = {{DLP_PUSH_WAIT, DLP_FULL_WAIT, " bytes\n"},
+                {DLP_PUSH_REFUSE, DLP_FULL_REFUSE, ", refuses what is new\n"},
+                {DLP_PUSH_NEWEST, DLP_FULL_KEEP_NEWEST, ", keeps the newest\n"}};
+    static dlp_stats s, seen;
+    static dlp_plan plan;
+    for (int k = 0; k < 6; k++) {
+        const dlp_link *l = plan.links;
+        dlp_pusher *u = NULL;
+        dlp_monitor *m = NULL;
+        dlp_push_stats lanes = {.waiting = 0};
+        char text[8192], who[24];
+        reset(k % 2 ? FILTERS : 0);
+        how.push.max_producers = 3;
+        how.push.full = full[k / 2].push;
+        if (open_run() != DLP_OK) return;
+        CHECK(dlp_pipe_plan(pipe_, &plan) == DLP_OK && plan.n_links == (k % 2 ? 6 : 4));
+        CHECK(strcmp(l->from, "producers") == 0 && l->from_stage == -2);
+        CHECK(strcmp(l->to, "docs") == 0 && l->to_stage == dlp_node_stage(pipe_, "docs"));
+        CHECK(l->kind == DLP_LINK_MPSC && l->writers == 3 && l->readers == 1);
+        CHECK(l->rule == full[k / 2].link && l->capacity == 3 * 16 && l->depth == 0);
+        CHECK(l->bytes == dlp_mpsc_bytes(8 + 2 * 8 + 40 + 8, 16, 3));
+        CHECK(l[1].from_stage == -1 && l[1].to_stage == 0);
+        CHECK(dlp_plan_format(&plan, text, sizeof text) > 0);
+        CHECK(strstr(text, "\nlink producers -> docs ") != NULL);
+        CHECK(strstr(text, full[k / 2].says) != NULL);
+        CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = push_}, &err_) == DLP_OK);
+        for (uint32_t n = 0; n < 1000 && push_one(u, n, 20) == DLP_OK;) n++;
+        for (int i = 0; i < 300 && (i == 0 || s.links[0].depth != lanes.waiting); i++) {
+            usleep(i == 0 ? 0 : 10000);
+            CHECK(dlp_pipe_stats(pipe_, &s) == DLP_OK);
+            CHECK(dlp_push_look(push_, 0, &lanes) == DLP_OK);
+        }
+        CHECK(s.links[0].depth == lanes.waiting && lanes.waiting > 0);
+        snprintf(who, sizeof who, "%d", (int)getpid());
+        CHECK(dlp_monitor_open(&m, who, &err_) == DLP_OK);
+        if (m != NULL) {
+            CHECK(dlp_monitor_stats(m, &seen) == DLP_OK && seen.n_links == s.n_links);
+            CHECK(seen.links[0].depth == UINT64_MAX);
+            for (uint32_t i = 0; i < s.n_links; i++) s.links[i].depth = seen.links[i].depth = 0;
+            CHECK(memcmp(s.links, seen.links, sizeof s.links) == 0);
+            CHECK(memcmp(s.links, plan.links, sizeof s.links) == 0);
+        }
+        dlp_monitor_close(m);
+        end_run(u);
+    }
 }
 
 static void makers__any_workers__each_record_once(void) {
@@ -955,6 +1008,7 @@ int main(void) {
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return 1;
     makers__plan_and_stages__have_their_names();
+    lanes__before_their_reader__are_the_first_link();
     makers__any_workers__each_record_once();
     makers__one_producer__the_order_of_its_records();
     if (!RIG_TSAN) makers__worker_dies_in_its_callback__each_record_once();
