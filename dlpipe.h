@@ -649,6 +649,7 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_UNREAD __attribute__((unused)) /* behind a parameter that may be ignored */
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
@@ -6993,9 +6994,8 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-static void dlpi_block_sequential(const dlpi_order *o, uint64_t first, uint32_t count,
+static void dlpi_block_sequential(const dlpi_order *o DLPI_UNREAD, uint64_t first, uint32_t count,
                                   uint64_t *out) {
-    DLPI_UNUSED(o);
     for (uint32_t i = 0; i < count; i++) out[i] = first + i;
 }
 
@@ -9874,50 +9874,26 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
 
 /* ---- of several roles ---- */
 
-static uint64_t dlpi_role_none(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return 0;
-}
-static bool dlpi_role_yes(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
-static bool dlpi_role_no(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return false;
-}
-static int dlpi_role_well(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
-}
-static void dlpi_role_idle(dlp_pipe *p) { DLPI_UNUSED(p); }
+static uint64_t dlpi_role_none(const dlp_pipe *p DLPI_UNREAD) { return 0; }
+static bool dlpi_role_yes(dlp_pipe *p DLPI_UNREAD) { return true; }
+static bool dlpi_role_no(dlp_pipe *p DLPI_UNREAD) { return false; }
+static int dlpi_role_well(dlp_pipe *p DLPI_UNREAD) { return DLP_OK; }
+static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 
 /* ---- source ---- */
 
-static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(rows);
-    return true;
-}
-static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(b);
-    DLPI_UNUSED(s);
+static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD) { return true; }
+static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
+                              uint32_t s DLPI_UNREAD) {
     return rc;
 }
-static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(t);
-}
-DLPI_COLD static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
-static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, uint32_t s,
-                                                             int after) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(after);
+static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
+                               const struct dlpi_unit *t DLPI_UNREAD) {}
+DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,
+                                         struct dlpi_state *s DLPI_UNREAD) {}
+static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p DLPI_UNREAD,
+                                                             uint32_t s DLPI_UNREAD,
+                                                             int after DLPI_UNREAD) {
     return NULL;
 }
 
@@ -9936,25 +9912,17 @@ static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not che
 
 /* ---- keeper, holder: called for stages that are something to it, of which there are none ---- */
 
-DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w DLPI_UNREAD) {}
 
 static const dlpi_keeper_ops dlpi_no_keeper = {.recover = dlpi_no_recover};
 static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
 
 /* ---- sink: results stay in their slots ---- */
 
-static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
-                           dlp_tensor *t) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(field);
-    DLPI_UNUSED(at);
-    DLPI_UNUSED(t);
-}
-static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
+static void dlpi_slot_data(const dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD,
+                           uint32_t field DLPI_UNREAD, uint64_t at DLPI_UNREAD,
+                           dlp_tensor *t DLPI_UNREAD) {}
+static void dlpi_slot_freed(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) {}
 
 static const dlpi_sink_ops dlpi_slot_sink = {
     .buffers = dlpi_role_none,
@@ -9964,11 +9932,7 @@ static const dlpi_sink_ops dlpi_slot_sink = {
 
 /* ---- sharing: the consumer is alone ---- */
 
-static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    return true;
-}
+static bool dlpi_unshared_free(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) { return true; }
 
 static const dlpi_sharing_ops dlpi_unshared = {
     .words = "",
@@ -10523,8 +10487,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const c
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-DLPDEF void dlp_log_stderr(void *user, const char *message) {
-    DLPI_UNUSED(user);
+DLPDEF void dlp_log_stderr(void *user DLPI_UNREAD, const char *message) {
     fprintf(stderr, "dlpipe: %s\n", message);
 }
 
@@ -15344,10 +15307,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
    Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
    takes them back (next, drop); all else asks p->lender, and not whose table it is. */
 
-static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
-    DLPI_UNUSED(p);
-    return v;
-}
+static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { return v; }
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
@@ -15355,8 +15315,7 @@ static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
-static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    DLPI_UNUSED(epoch);
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREAD, uint64_t k) {
     return k * p->global_batch;
 }
 
@@ -15367,9 +15326,7 @@ DLPI_COLD static void dlpi_whole_live(dlp_pipe *p) {
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
 }
 
-static uint64_t dlpi_whole_seam(const dlp_pipe *p, uint32_t field) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(field);
+static uint64_t dlpi_whole_seam(const dlp_pipe *p DLPI_UNREAD, uint32_t field DLPI_UNREAD) {
     return 0;
 }
 
@@ -16933,10 +16890,8 @@ static bool dlpi_table_shared(const dlpi_table *t) {
 
 /* True if a row is a cache of the documents of a pack, which is next. */
 DLPI_COLD
-static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
     bool pack = false, cache = false;
-    DLPI_UNUSED(t); /* without packs */
-    DLPI_UNUSED(node);
     pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
     cache = node->verb == DLP_CACHE;
     return pack && cache;
@@ -17938,8 +17893,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
     return rc;
 }
 
-static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by) {
-    DLPI_UNUSED(by);
+static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return w->p->source->load(w, c);
 }
@@ -18740,10 +18694,9 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Weights, and who has which inputs by them, are there since the stage was added. */
-static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
-    DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
     out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
@@ -19553,11 +19506,9 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
 }
 
 /* The input that a row comes from: a replacement is out of the same. */
-static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    DLPI_UNUSED(epoch);
-    DLPI_UNUSED(position);
-    DLPI_UNUSED(k);
+static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
+                                uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,
+                                uint32_t k DLPI_UNREAD) {
     return dlpi_slot_index(w->p, s)[row];
 }
 
@@ -19704,8 +19655,9 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }
 
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+/* Batches are delivered in order, and nobody asks for the other one. */
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
+                                                 int after DLPI_UNREAD) {
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
@@ -20836,7 +20788,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
 }
 
 /* The maker that is a load: load the part of an item, and let its items be fetched. */
-static int dlpi_making_load(void *user, dlp_expand *x) {
+static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
     dlpi_line *b = m->line;
@@ -20845,7 +20797,6 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     dlp_item given = *before;
     int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
                              b->by->found.all->d.max_part_bytes, &part);
-    DLPI_UNUSED(user);
     if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
     given.part = &part;
     m->given = &given; /* until the last item has passed */
@@ -21102,8 +21053,7 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
-static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
-    DLPI_UNUSED(out);
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
@@ -21405,9 +21355,8 @@ static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t
 
 /* ---- rows that are known ---- */
 
-static void dlpi_joined_known(dlp_pipe *p, dlpi_found *q) {
+static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
     dlpi_branches *j = &q->joined->j;
-    DLPI_UNUSED(p);
     for (uint32_t i = 0; i < q->cursors.n; i++)
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }
@@ -23080,10 +23029,10 @@ DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
-DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
+                                         dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
-    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
     return 1;
 }
@@ -23334,10 +23283,9 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
-static int dlpi_guard_item(void *user, dlp_item *it) {
+static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlpi_guard *g = w->st->self;
-    DLPI_UNUSED(user);
     for (uint32_t i = 0; i < g->n; i++) {
         uint64_t at;
         double v;
@@ -23827,10 +23775,7 @@ static void dlpi_out_wake(const dlpi_subscriber *c) {
     dlpi_wake_scheduling(((const dlp_out *)(const void *)c)->p);
 }
 
-static int dlpi_out_rest(dlpi_subscriber *c) {
-    DLPI_UNUSED(c);
-    return DLP_OK;
-}
+static int dlpi_out_rest(dlpi_subscriber *c DLPI_UNREAD) { return DLP_OK; }
 
 static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show, dlpi_out_wake,
                                                     dlpi_out_rest};
@@ -24619,11 +24564,9 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_keyed_rows(w, t);
 }
 
-static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
+static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t row DLPI_UNREAD,
+                                uint64_t epoch, uint64_t position, uint32_t k) {
     uint64_t index;
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(row);
     if (k > 0) return dlpi_order_replacement(&dlpi_near_of(w)->order, epoch, position, k);
     dlpi_order_block(&dlpi_near_of(w)->order, epoch, position, 1, &index);
     return index;
@@ -24704,8 +24647,8 @@ DLPI_COLD static int dlpi_lists_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
-DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    DLPI_UNUSED(st);
+DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st DLPI_UNREAD,
+                                       dlpi_block *out) {
     out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
     return 1;
 }
@@ -24714,8 +24657,7 @@ DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
 }
 
-DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
+DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
     return 2 * sizeof(dlpi_source_state);
 }
 
@@ -25071,10 +25013,10 @@ DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
+                                       dlpi_block *out) {
     const dlpi_parts *q = st->self;
     uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
-    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
     out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
     out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};
@@ -25640,9 +25582,7 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
            (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
-static int dlpi_expand_one(dlpi_worker *w, uint32_t c, void *by) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(c);
+static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
     return dlpi_line_make(by, true);
 }
 
@@ -27314,7 +27254,7 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
 
 static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
 
-static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+static void dlpi_split_begun(dlp_pipe *p DLPI_UNREAD) {} /* each view is made as it goes out */
 
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
@@ -29477,12 +29417,11 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     dlpi_files_fetch_threads_wait(w, ns);
 }
 
-static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int *code, int max,
-                           int timeout_ms) {
+static int dlpi_files_reap(void *user DLPI_UNREAD, void *worker_state, dlp_item **done, int *code,
+                           int max, int timeout_ms) {
     dlpi_files_worker *w = worker_state;
     uint64_t until = 0, now;
     int n;
-    DLPI_UNUSED(user);
     for (;;) {
         if (w->uring.fd >= 0 && dlpi_files_ring_move(w) != 0) return DLP_ERR_SYSTEM;
         n = dlpi_files_settle(w, done, code, max);
@@ -35018,9 +34957,8 @@ static bool dlpi_is_cl(const dlp_device *d) { return d->copy == dlpi_cl_copy; }
 #else
 
 DLPI_COLD
-DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
+DLPDEF int dlp_device_opencl(dlp_device *out DLPI_UNREAD, const dlp_opencl_desc *desc DLPI_UNREAD,
+                             dlp_error *err) {
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
                           "no OpenCL; define DLPIPE_OPENCL beside DLPIPE_IMPLEMENTATION");
 }
@@ -35149,9 +35087,8 @@ static void dlpi_cuda_drain(dlpi_cuda *c) {
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
+static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
     dlpi_cuda *c = user;
-    DLPI_UNUSED(bytes);
     if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
     dlpi_cuda_drain(c);
     c->call.host_unregister(mem);
@@ -35433,17 +35370,15 @@ static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy
 
 #else
 
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
+DLPDEF int dlp_device_cuda(dlp_device *out DLPI_UNREAD, const dlp_cuda_desc *desc DLPI_UNREAD,
+                           dlp_error *err) {
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
                           "compiled without CUDA; define DLPIPE_CUDA beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_CUDA */
 
 /* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
-static int dlpi_gpu_make(const dlp_device *d) {
-    DLPI_UNUSED(d);
+static int dlpi_gpu_make(const dlp_device *d DLPI_UNREAD) {
 #ifdef DLPIPE_CUDA
     if (dlpi_is_cuda(d)) return 1;
 #endif
@@ -35485,7 +35420,8 @@ dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
-DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
+DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream DLPI_UNREAD,
+                                  dlp_error *err) {
     const dlp_device *d;
     uint32_t s;
     int rc = DLP_OK, make;
@@ -35506,7 +35442,6 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 #ifdef DLPIPE_OPENCL
     if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
-    DLPI_UNUSED(stream);
     if (rc != DLP_OK) return rc;
     return dlp_pipe_release(p, batch);
 }
@@ -40108,13 +40043,12 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
-static int dlpi_chunk_fetch(void *user, dlp_item *it) {
+static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
-    DLPI_UNUSED(user);
     if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
@@ -40890,11 +40824,7 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
 
 /* What reads the inputs of an expand directly after the list: nobody does. */
 DLPI_COLD
-static int dlpi_no_input(void *user, dlp_item *it) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(it);
-    return 0;
-}
+static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
 /* Add fields to those of the present level. */
 DLPI_COLD
@@ -41476,12 +41406,11 @@ typedef union dlpi_joined_inner {
 
 /* What is there of branches that were taken, should the table be refused. */
 DLPI_COLD
-static int dlpi_joined_taken(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const size_t base = DLPI_JOINED_AT + offsetof(dlpi_joined, j);
     const dlpi_branches *j =
         &((const dlpi_joined *)(const void *)((const uint8_t *)st->self + DLPI_JOINED_AT))->j;
     int n = 0;
-    DLPI_UNUSED(p);
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);

@@ -414,6 +414,7 @@ enum {
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_UNREAD __attribute__((unused)) /* behind a parameter that may be ignored */
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
@@ -13341,12 +13342,11 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
 }
 
 DLPI_COLD
-static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {
+static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
     dlpi_src_get *q;
     int rc;
-    DLPI_UNUSED(worker_state);
     if (w == NULL || w->io == NULL) return dlpi_src_no_worker(item);
     q = dlpi_src_lend(w, false);
     if (q == NULL) return DLP_FULL;
@@ -13377,12 +13377,11 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
 /* Behind a stop the first reap only takes note: what it gave back could still be taken for items
    that failed. From the second on the pipe wants nothing but the records. */
 DLPI_COLD
-static int dlpi_src_reap_items(void *user, void *worker_state, dlp_item **done, int *code, int max,
-                               int timeout_ms) {
+static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
+                               int *code, int max, int timeout_ms) {
     dlpi_src_worker *w = worker_state;
     bool stopped = dlpi_src_stopped(w->pipe);
     int rc;
-    DLPI_UNUSED(user);
     if (timeout_ms == 0 || timeout_ms > DLPI_SRC_LOOK_MS) timeout_ms = DLPI_SRC_LOOK_MS;
     if (stopped && w->stop_looks++ == 0) return 0;
     if (stopped && w->io) dlpi_src_give_up(w);
@@ -13501,13 +13500,13 @@ static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_
 }
 
 DLPI_COLD
-DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd) {
+DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path DLPI_UNREAD,
+                                int fd) {
     const dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
     dlp_s3_io *io = NULL;
     dlpi_src_get *q;
     int rc;
-    DLPI_UNUSED(path);
     if (!dlpi_src_is_worker(part->call, w) || w->source->d.s3 != s->d.s3) {
         rc = dlpi_src_download(s, &io, part, fd);
         dlp_s3_io_close(io);

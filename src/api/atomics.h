@@ -32,6 +32,7 @@
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
+#define DLPI_UNREAD __attribute__((unused)) /* behind a parameter that may be ignored */
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are

@@ -5,10 +5,7 @@
    Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
    takes them back (next, drop); all else asks p->lender, and not whose table it is. */
 
-static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
-    DLPI_UNUSED(p);
-    return v;
-}
+static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { return v; }
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
@@ -16,8 +13,7 @@ static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
-static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    DLPI_UNUSED(epoch);
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREAD, uint64_t k) {
     return k * p->global_batch;
 }
 
@@ -28,9 +24,7 @@ DLPI_COLD static void dlpi_whole_live(dlp_pipe *p) {
         dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
 }
 
-static uint64_t dlpi_whole_seam(const dlp_pipe *p, uint32_t field) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(field);
+static uint64_t dlpi_whole_seam(const dlp_pipe *p DLPI_UNREAD, uint32_t field DLPI_UNREAD) {
     return 0;
 }
 

@@ -125,9 +125,8 @@ static void dlpi_cuda_drain(dlpi_cuda *c) {
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
+static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
     dlpi_cuda *c = user;
-    DLPI_UNUSED(bytes);
     if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
     dlpi_cuda_drain(c);
     c->call.host_unregister(mem);
@@ -409,17 +408,15 @@ static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy
 
 #else
 
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
+DLPDEF int dlp_device_cuda(dlp_device *out DLPI_UNREAD, const dlp_cuda_desc *desc DLPI_UNREAD,
+                           dlp_error *err) {
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
                           "compiled without CUDA; define DLPIPE_CUDA beside DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_CUDA */
 
 /* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
-static int dlpi_gpu_make(const dlp_device *d) {
-    DLPI_UNUSED(d);
+static int dlpi_gpu_make(const dlp_device *d DLPI_UNREAD) {
 #ifdef DLPIPE_CUDA
     if (dlpi_is_cuda(d)) return 1;
 #endif
@@ -461,7 +458,8 @@ dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
-DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
+DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream DLPI_UNREAD,
+                                  dlp_error *err) {
     const dlp_device *d;
     uint32_t s;
     int rc = DLP_OK, make;
@@ -482,7 +480,6 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 #ifdef DLPIPE_OPENCL
     if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
 #endif
-    DLPI_UNUSED(stream);
     if (rc != DLP_OK) return rc;
     return dlp_pipe_release(p, batch);
 }

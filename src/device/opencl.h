@@ -385,9 +385,8 @@ static bool dlpi_is_cl(const dlp_device *d) { return d->copy == dlpi_cl_copy; }
 
 #else
 
-DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
+DLPDEF int dlp_device_opencl(dlp_device *out DLPI_UNREAD, const dlp_opencl_desc *desc DLPI_UNREAD,
+                             dlp_error *err) {
     return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
                           "no OpenCL; define DLPIPE_OPENCL beside DLPIPE_IMPLEMENTATION");
 }

@@ -146,8 +146,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const c
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-DLPDEF void dlp_log_stderr(void *user, const char *message) {
-    DLPI_UNUSED(user);
+DLPDEF void dlp_log_stderr(void *user DLPI_UNREAD, const char *message) {
     fprintf(stderr, "dlpipe: %s\n", message);
 }
 

@@ -113,8 +113,7 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
-static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out) {
-    DLPI_UNUSED(out);
+static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 

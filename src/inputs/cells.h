@@ -470,8 +470,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
     return rc;
 }
 
-static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by) {
-    DLPI_UNUSED(by);
+static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return w->p->source->load(w, c);
 }

@@ -82,10 +82,8 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
 }
 
 /* The input that a row comes from: a replacement is out of the same. */
-static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    DLPI_UNUSED(epoch);
-    DLPI_UNUSED(position);
-    DLPI_UNUSED(k);
+static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
+                                uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,
+                                uint32_t k DLPI_UNREAD) {
     return dlpi_slot_index(w->p, s)[row];
 }

@@ -106,9 +106,8 @@ static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t
 
 /* ---- rows that are known ---- */
 
-static void dlpi_joined_known(dlp_pipe *p, dlpi_found *q) {
+static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
     dlpi_branches *j = &q->joined->j;
-    DLPI_UNUSED(p);
     for (uint32_t i = 0; i < q->cursors.n; i++)
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }

@@ -226,7 +226,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
 }
 
 /* The maker that is a load: load the part of an item, and let its items be fetched. */
-static int dlpi_making_load(void *user, dlp_expand *x) {
+static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
     dlpi_line *b = m->line;
@@ -235,7 +235,6 @@ static int dlpi_making_load(void *user, dlp_expand *x) {
     dlp_item given = *before;
     int rc = dlpi_input_part(b->w, b->c, &l->part, b->cell + l->part_at,
                              b->by->found.all->d.max_part_bytes, &part);
-    DLPI_UNUSED(user);
     if (rc == 0) rc = dlpi_part_counted(b->w, &l->part, part.items);
     given.part = &part;
     m->given = &given; /* until the last item has passed */

@@ -197,10 +197,9 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Weights, and who has which inputs by them, are there since the stage was added. */
-static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
-    DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
     out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};

@@ -11,8 +11,9 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }
 
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+/* Batches are delivered in order, and nobody asks for the other one. */
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
+                                                 int after DLPI_UNREAD) {
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 

@@ -111,10 +111,8 @@ static bool dlpi_table_shared(const dlpi_table *t) {
 }
 
 /* True if a row is a cache of the documents of a pack, which is next. */
-static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
     bool pack = false, cache = false;
-    DLPI_UNUSED(t); /* without packs */
-    DLPI_UNUSED(node);
     pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK; /* needs: parts pack */
     cache = node->verb == DLP_CACHE;                               /* needs: cache */
     return pack && cache;

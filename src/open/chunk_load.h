@@ -124,13 +124,12 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
-static int dlpi_chunk_fetch(void *user, dlp_item *it) {
+static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
-    DLPI_UNUSED(user);
     if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);

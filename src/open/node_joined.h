@@ -14,12 +14,11 @@ typedef union dlpi_joined_inner {
 #define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
 
 /* What is there of branches that were taken, should the table be refused. */
-static int dlpi_joined_taken(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const size_t base = DLPI_JOINED_AT + offsetof(dlpi_joined, j);
     const dlpi_branches *j =
         &((const dlpi_joined *)(const void *)((const uint8_t *)st->self + DLPI_JOINED_AT))->j;
     int n = 0;
-    DLPI_UNUSED(p);
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);

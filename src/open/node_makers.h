@@ -133,11 +133,7 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
 }
 
 /* What reads the inputs of an expand directly after the list: nobody does. */
-static int dlpi_no_input(void *user, dlp_item *it) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(it);
-    return 0;
-}
+static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
 /* Add fields to those of the present level. */
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,

@@ -550,9 +550,8 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-static void dlpi_block_sequential(const dlpi_order *o, uint64_t first, uint32_t count,
+static void dlpi_block_sequential(const dlpi_order *o DLPI_UNREAD, uint64_t first, uint32_t count,
                                   uint64_t *out) {
-    DLPI_UNUSED(o);
     for (uint32_t i = 0; i < count; i++) out[i] = first + i;
 }
 

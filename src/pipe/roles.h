@@ -9,50 +9,26 @@
 
 /* ---- of several roles ---- */
 
-static uint64_t dlpi_role_none(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return 0;
-}
-static bool dlpi_role_yes(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
-static bool dlpi_role_no(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return false;
-}
-static int dlpi_role_well(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
-}
-static void dlpi_role_idle(dlp_pipe *p) { DLPI_UNUSED(p); }
+static uint64_t dlpi_role_none(const dlp_pipe *p DLPI_UNREAD) { return 0; }
+static bool dlpi_role_yes(dlp_pipe *p DLPI_UNREAD) { return true; }
+static bool dlpi_role_no(dlp_pipe *p DLPI_UNREAD) { return false; }
+static int dlpi_role_well(dlp_pipe *p DLPI_UNREAD) { return DLP_OK; }
+static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 
 /* ---- source ---- */
 
-static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(rows);
-    return true;
-}
-static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(b);
-    DLPI_UNUSED(s);
+static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD) { return true; }
+static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
+                              uint32_t s DLPI_UNREAD) {
     return rc;
 }
-static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(t);
-}
-DLPI_COLD static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
-static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, uint32_t s,
-                                                             int after) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(after);
+static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
+                               const struct dlpi_unit *t DLPI_UNREAD) {}
+DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,
+                                         struct dlpi_state *s DLPI_UNREAD) {}
+static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p DLPI_UNREAD,
+                                                             uint32_t s DLPI_UNREAD,
+                                                             int after DLPI_UNREAD) {
     return NULL;
 }
 
@@ -71,25 +47,17 @@ static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not che
 
 /* ---- keeper, holder: called for stages that are something to it, of which there are none ---- */
 
-DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w DLPI_UNREAD) {}
 
 static const dlpi_keeper_ops dlpi_no_keeper = {.recover = dlpi_no_recover};
 static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
 
 /* ---- sink: results stay in their slots ---- */
 
-static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
-                           dlp_tensor *t) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(field);
-    DLPI_UNUSED(at);
-    DLPI_UNUSED(t);
-}
-static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
+static void dlpi_slot_data(const dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD,
+                           uint32_t field DLPI_UNREAD, uint64_t at DLPI_UNREAD,
+                           dlp_tensor *t DLPI_UNREAD) {}
+static void dlpi_slot_freed(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) {}
 
 static const dlpi_sink_ops dlpi_slot_sink = {
     .buffers = dlpi_role_none,
@@ -99,11 +67,7 @@ static const dlpi_sink_ops dlpi_slot_sink = {
 
 /* ---- sharing: the consumer is alone ---- */
 
-static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    return true;
-}
+static bool dlpi_unshared_free(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) { return true; }
 
 static const dlpi_sharing_ops dlpi_unshared = {
     .words = "",

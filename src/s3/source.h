@@ -585,12 +585,11 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
-static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {
+static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
     dlpi_src_get *q;
     int rc;
-    DLPI_UNUSED(worker_state);
     if (w == NULL || w->io == NULL) return dlpi_src_no_worker(item);
     q = dlpi_src_lend(w, false);
     if (q == NULL) return DLP_FULL;
@@ -619,12 +618,11 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
 
 /* Behind a stop the first reap only takes note: what it gave back could still be taken for items
    that failed. From the second on the pipe wants nothing but the records. */
-static int dlpi_src_reap_items(void *user, void *worker_state, dlp_item **done, int *code, int max,
-                               int timeout_ms) {
+static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
+                               int *code, int max, int timeout_ms) {
     dlpi_src_worker *w = worker_state;
     bool stopped = dlpi_src_stopped(w->pipe);
     int rc;
-    DLPI_UNUSED(user);
     if (timeout_ms == 0 || timeout_ms > DLPI_SRC_LOOK_MS) timeout_ms = DLPI_SRC_LOOK_MS;
     if (stopped && w->stop_looks++ == 0) return 0;
     if (stopped && w->io) dlpi_src_give_up(w);

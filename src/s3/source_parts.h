@@ -103,13 +103,13 @@ static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_
     return dlpi_src_download_to(s, io, part, &at, head.etag, fd);
 }
 
-DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd) {
+DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path DLPI_UNREAD,
+                                int fd) {
     const dlpi_s3_source *s = source;
     dlpi_src_worker *w = part->worker_state;
     dlp_s3_io *io = NULL;
     dlpi_src_get *q;
     int rc;
-    DLPI_UNUSED(path);
     if (!dlpi_src_is_worker(part->call, w) || w->source->d.s3 != s->d.s3) {
         rc = dlpi_src_download(s, &io, part, fd);
         dlp_s3_io_close(io);

@@ -658,12 +658,11 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     dlpi_files_fetch_threads_wait(w, ns);
 }
 
-static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int *code, int max,
-                           int timeout_ms) {
+static int dlpi_files_reap(void *user DLPI_UNREAD, void *worker_state, dlp_item **done, int *code,
+                           int max, int timeout_ms) {
     dlpi_files_worker *w = worker_state;
     uint64_t until = 0, now;
     int n;
-    DLPI_UNUSED(user);
     for (;;) {
         if (w->uring.fd >= 0 && dlpi_files_ring_move(w) != 0) return DLP_ERR_SYSTEM;
         n = dlpi_files_settle(w, done, code, max);

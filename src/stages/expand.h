@@ -151,9 +151,7 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
            (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
-static int dlpi_expand_one(dlpi_worker *w, uint32_t c, void *by) {
-    DLPI_UNUSED(w);
-    DLPI_UNUSED(c);
+static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
     return dlpi_line_make(by, true);
 }
 

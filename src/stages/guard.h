@@ -192,10 +192,9 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
-static int dlpi_guard_item(void *user, dlp_item *it) {
+static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlpi_guard *g = w->st->self;
-    DLPI_UNUSED(user);
     for (uint32_t i = 0; i < g->n; i++) {
         uint64_t at;
         double v;

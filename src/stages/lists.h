@@ -36,8 +36,8 @@ DLPI_COLD static int dlpi_lists_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
-DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    DLPI_UNUSED(st);
+DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st DLPI_UNREAD,
+                                       dlpi_block *out) {
     out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
     return 1;
 }
@@ -46,8 +46,7 @@ DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
 }
 
-DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
+DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
     return 2 * sizeof(dlpi_source_state);
 }
 

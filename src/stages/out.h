@@ -114,10 +114,7 @@ static void dlpi_out_wake(const dlpi_subscriber *c) {
     dlpi_wake_scheduling(((const dlp_out *)(const void *)c)->p);
 }
 
-static int dlpi_out_rest(dlpi_subscriber *c) {
-    DLPI_UNUSED(c);
-    return DLP_OK;
-}
+static int dlpi_out_rest(dlpi_subscriber *c DLPI_UNREAD) { return DLP_OK; }
 
 static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show, dlpi_out_wake,
                                                     dlpi_out_rest};

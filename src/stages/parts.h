@@ -218,10 +218,10 @@ DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
+                                       dlpi_block *out) {
     const dlpi_parts *q = st->self;
     uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
-    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
     out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
     out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};

@@ -99,11 +99,9 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_keyed_rows(w, t);
 }
 
-static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
+static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t row DLPI_UNREAD,
+                                uint64_t epoch, uint64_t position, uint32_t k) {
     uint64_t index;
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(row);
     if (k > 0) return dlpi_order_replacement(&dlpi_near_of(w)->order, epoch, position, k);
     dlpi_order_block(&dlpi_near_of(w)->order, epoch, position, 1, &index);
     return index;

@@ -743,7 +743,7 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
 
 static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
 
-static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+static void dlpi_split_begun(dlp_pipe *p DLPI_UNREAD) {} /* each view is made as it goes out */
 
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
