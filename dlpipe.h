@@ -340,9 +340,10 @@
      DLPIPE_NO_DEBUG        [impl]     not even then
 
    DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
-   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). It does not see a
-   write that jumps over them, or to other rows of the callback's own chunk or batch. It costs two
-   copies of each row, a memset of each batch, and lines of the plan (>>impl-debug).
+   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). If several rows run
+   in one attempt, the message names all of them. It does not see a write that jumps over the guard
+   bytes, or to other rows of the callback's own chunk or batch. It costs two copies of each row, a
+   memset of each batch, and lines of the plan (>>impl-debug).
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header (an include of this one without it counts, too), or the file is compiled with
@@ -3789,10 +3790,12 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              an attempt fails, the attempt has failed, and is tried again from the fetch on. So
              placement, retries, deadline_ms, on_error and worker_state are those of the row that
              has the workers. The error has the stage of that row, and its message names the node
-             that failed. With DLP_NONE the row has a stage of its own, in next of the consumer.
-             Without workers it has such a stage, too, behind makers, a push, a guard, a cache, a
-             fetch with async, or fetches of a mix (of). A second fetch behind a load has one. A map
-             in which fields end has one, and so have all rows behind that map.
+             that failed. An error of a length has the field instead. With DLP_NONE the row has a
+             stage of its own, in next of the consumer. Without workers it has such a stage, too,
+             behind makers, a push, a guard, a cache, a fetch with async, fetches of a mix (of), or
+             a second fetch with a stage of its own. A second fetch has one if it has a source, or
+             stands behind a load. A map in which fields end has one, and so have all rows behind
+             that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -11179,16 +11182,19 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
         const dlpi_span *s;
+        char who[96]; /* the stage, or all rows that run in its attempts */
         bool before;
         uint64_t n;
         if (first == to) continue;
+        dlpi_copy_text(who, sizeof who, w->st->name);
+        if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, sizeof who);
         while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
         n = (uint64_t)(before ? to - first : last - from);
         snprintf(note->message, sizeof w->block->message,
-                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
-                 n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
+                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, who, n, n == 1 ? "" : "s",
+                 before ? "before" : "past", s->name ? "field \"" : "the bytes",
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
         *note->errnum = 0;
         w->bad_field = s->name;
@@ -40348,6 +40354,16 @@ static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
 }
 
+/* The stage for a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
+DLPI_COLD
+static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
+                                     const dlp_fetch_desc *f, const dlp_dataset *ds) {
+    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
+                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
+                       ds->writes_all_bytes <= 1 && !ds->open_end;
+    return t->fetched && t->load == NULL && plain ? dlpi_row_chains(t, node) : NULL;
+}
+
 DLPI_COLD
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_stage *st, dlpi_chained row,
                           const dlp_field *f, uint32_t n) {
@@ -40372,6 +40388,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
     dlp_dataset ds;
+    dlpi_stage *st;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
@@ -40387,9 +40404,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
-    if (t->fetched && dlpi_row_chains(t, node) != NULL && node->fetch.source == NULL &&
-        node->fetch.of == 0 && f.fetcher == DLP_FETCH_SEQUENTIAL && t->load == NULL && !ds.open_end)
-        return dlpi_row_chain(t, node, dlpi_row_chains(t, node),
+    if ((st = dlpi_fetch_chains(t, node, &f, &ds)) != NULL)
+        return dlpi_row_chain(t, node, st,
                               (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
                               ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);

@@ -391,6 +391,16 @@ static void table__has_too_many_rows_or_fields__refused_by_the_row(void) {
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG && strcmp(err.stage, "a") == 0);
     nodes[2].map = (dlp_node_map){.item = same_item, .batch = same_batch};
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    nodes[2].verb = DLP_FETCH;
+    nodes[2].map = (dlp_node_map){.item = NULL};
+    nodes[2].fetch = (dlp_node_fetch){.fetch = same_item, .fields = &sum_field, .n_fields = 1};
+    nodes[2].fetch.writes_all_bytes = 2;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "dataset.writes_all_bytes") == 0);
+    nodes[2].fetch.writes_all_bytes = 1;
+    nodes[2].fetch.batch_pool = 9;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "a") == 0 && strcmp(err.field, "batch_pool") == 0);
 }
 
 int main(void) {
