@@ -340,9 +340,10 @@
      DLPIPE_NO_DEBUG        [impl]     not even then
 
    DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
-   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). It does not see a
-   write that jumps over them, or to other rows of the callback's own chunk or batch. It costs two
-   copies of each row, a memset of each batch, and lines of the plan (>>impl-debug).
+   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). If several rows run
+   in one attempt, the message names all of them. It does not see a write that jumps over the guard
+   bytes, or to other rows of the callback's own chunk or batch. It costs two copies of each row, a
+   memset of each batch, and lines of the plan (>>impl-debug).
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header (an include of this one without it counts, too), or the file is compiled with
@@ -3792,10 +3793,12 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              an attempt fails, the attempt has failed, and is tried again from the fetch on. So
              placement, retries, deadline_ms, on_error and worker_state are those of the row that
              has the workers. The error has the stage of that row, and its message names the node
-             that failed. With DLP_NONE the row has a stage of its own, in next of the consumer.
-             Without workers it has such a stage, too, behind makers, a push, a guard, a cache, a
-             fetch with async, or fetches of a mix (of). A second fetch behind a load has one. A map
-             in which fields end has one, and so have all rows behind that map.
+             that failed. An error of a length has the field instead. With DLP_NONE the row has a
+             stage of its own, in next of the consumer. Without workers it has such a stage, too,
+             behind makers, a push, a guard, a cache, a fetch with async, fetches of a mix (of), or
+             a second fetch with a stage of its own. A second fetch has one if it has a source, or
+             stands behind a load. A map in which fields end has one, and so have all rows behind
+             that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -4776,7 +4779,11 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
      again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent. */
+     cells are kept until then) or to fetch, unless the map says that it is idempotent.
+   * Rows that run in the attempt of another row are one callback of that row's stage, which calls
+     theirs. So retries, deadlines, deaths, caches and items in flight needed no line of their own.
+     The price is one copy of the item for each callback but the last. Callbacks of an attempt with
+     a number of the one that runs would have told apart which of them killed a worker. */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-platform   SYSTEM HEADERS, SWITCHES */
@@ -10921,6 +10928,12 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
 
+/* Clear what n rows of a ragged field leave free in its cell. */
+static inline void dlpi_field_tail(const dlpi_field *d, void *cell, uint64_t n) {
+    const uint64_t used = n * dlpi_row_bytes(d);
+    memset((uint8_t *)cell + used, 0, d->row_bytes - used);
+}
+
 /* ---- fields in the order of a table ---- */
 
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i
@@ -11139,16 +11152,19 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
         const dlpi_span *s;
+        char who[96]; /* the stage, or all rows that run in its attempts */
         bool before;
         uint64_t n;
         if (first == to) continue;
+        dlpi_copy_text(who, sizeof who, w->st->name);
+        if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, sizeof who);
         while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
         n = (uint64_t)(before ? to - first : last - from);
         snprintf(note->message, sizeof w->block->message,
-                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
-                 n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
+                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, who, n, n == 1 ? "" : "s",
+                 before ? "before" : "past", s->name ? "field \"" : "the bytes",
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
         *note->errnum = 0;
         w->bad_field = s->name;
@@ -12835,7 +12851,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        uint64_t n = w->length[f], unit;
+        uint64_t n = w->length[f];
         if (!d->f.ragged) {
             if (n == 0) continue;
             w->bad_field = d->name;
@@ -12849,8 +12865,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
                             "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
                             n, d->f.shape[0]);
         }
-        unit = d->row_bytes / (uint64_t)d->f.shape[0];
-        memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
+        dlpi_field_tail(d, w->data[f], n);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -17234,23 +17249,23 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
    in front of why. */
 DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
                                      int rc) {
-    const dlpi_worker *w = call->w;
-    const bool said = call != &w->note || call->said == (uint32_t)DLPI_LOAD_RLX(&w->block->running);
-    const int errnum = said ? *call->errnum : 0;
     char why[256];
     if (k == c->step || rc == 0 || rc == DLP_SKIP) return rc;
-    why[0] = 0;
-    if (said) dlpi_copy_text(why, sizeof why, call->message); /* else it is another item's */
+    dlpi_copy_text(why, sizeof why, call->message);
     if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
-    dlp_fail(call, errnum, "node \"%s\": %.200s", k->name, why);
+    dlp_fail(call, call->message[0] != 0 ? *call->errnum : 0, "node \"%s\": %.200s", k->name, why);
     return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK;
 }
 
-/* Can the next callback go by the lengths that are set? */
-static bool dlpi_chain_fits(const dlp_item *it) {
-    const dlpi_fields *fs = &it->call->w->p->items;
-    for (uint32_t f = 0; f < it->n_fields; f++)
-        if (fs->at[f].f.ragged && it->length[f] > (uint64_t)fs->at[f].f.shape[0]) return false;
+/* Clear what the callback of a step left free of its ragged fields. False: it set a length that is
+   too large, by which the next callback cannot go. */
+static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
+    const dlpi_field *d = &it->call->w->p->items.at[k->first];
+    for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
+        if (!d->f.ragged) continue;
+        if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
+        dlpi_field_tail(d, it->data[f], it->length[f]);
+    }
     return true;
 }
 
@@ -17260,19 +17275,30 @@ static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
     it->length += k->first;
 }
 
-/* The callback of a stage with a chain. Each callback may change any of its item, so all but the
-   last have a copy. A length that is too large ends the chain: the stage refuses that length. */
+/* Call the callback of a step that is not the last. It may change any of its item, and where it
+   finds the fields, so it has a copy. */
+static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
+    void *data[DLP_MAX_FIELDS];
+    uint32_t f = 0;
+    dlpi_chain_point(&it, k);
+    do data[f] = it.data[f];
+    while (++f < k->n);
+    it.data = data;
+    return k->call(k->user, &it);
+}
+
+/* The callback of a stage with a chain. The next callback has the item as if a stage were between
+   the two: with zeros behind lengths, and without words of the callback before. */
 static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chain *c = user;
     const dlpi_chained *k = c->step;
     dlp_call *call = it->call;
     int rc;
     for (; k != c->last; k++) {
-        dlp_item copy = *it;
-        dlpi_chain_point(&copy, k);
-        rc = k->call(k->user, &copy);
-        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_fits(it))))
+        rc = dlpi_chain_step(k, *it);
+        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_tails(it, k))))
             return dlpi_chain_over(c, k, call, rc);
+        call->message[0] = 0;
     }
     dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
@@ -40347,6 +40373,16 @@ static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
 }
 
+/* The stage for a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
+DLPI_COLD
+static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
+                                     const dlp_fetch_desc *f, const dlp_dataset *ds) {
+    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
+                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
+                       ds->writes_all_bytes <= 1 && !ds->open_end;
+    return t->fetched && t->load == NULL && plain ? dlpi_row_chains(t, node) : NULL;
+}
+
 DLPI_COLD
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_stage *st, dlpi_chained row,
                           const dlp_field *f, uint32_t n) {
@@ -40371,6 +40407,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
     dlp_dataset ds;
+    dlpi_stage *st;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
@@ -40386,9 +40423,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
-    if (t->fetched && dlpi_row_chains(t, node) != NULL && node->fetch.source == NULL &&
-        node->fetch.of == 0 && f.fetcher == DLP_FETCH_SEQUENTIAL && t->load == NULL && !ds.open_end)
-        return dlpi_row_chain(t, node, dlpi_row_chains(t, node),
+    if ((st = dlpi_fetch_chains(t, node, &f, &ds)) != NULL)
+        return dlpi_row_chain(t, node, st,
                               (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
                               ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);

@@ -79,16 +79,19 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
         const dlpi_span *s;
+        char who[96]; /* the stage, or all rows that run in its attempts */
         bool before;
         uint64_t n;
         if (first == to) continue;
+        dlpi_copy_text(who, sizeof who, w->st->name);
+        if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, sizeof who);
         while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
         n = (uint64_t)(before ? to - first : last - from);
         snprintf(note->message, sizeof w->block->message,
-                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
-                 n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
+                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, who, n, n == 1 ? "" : "s",
+                 before ? "before" : "past", s->name ? "field \"" : "the bytes",
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
         *note->errnum = 0;
         w->bad_field = s->name;

@@ -341,9 +341,10 @@
      DLPIPE_NO_DEBUG        [impl]     not even then
 
    DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
-   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). It does not see a
-   write that jumps over them, or to other rows of the callback's own chunk or batch. It costs two
-   copies of each row, a memset of each batch, and lines of the plan (>>impl-debug).
+   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). If several rows run
+   in one attempt, the message names all of them. It does not see a write that jumps over the guard
+   bytes, or to other rows of the callback's own chunk or batch. It costs two copies of each row, a
+   memset of each batch, and lines of the plan (>>impl-debug).
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header (an include of this one without it counts, too), or the file is compiled with

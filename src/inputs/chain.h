@@ -35,23 +35,23 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
    in front of why. */
 DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
                                      int rc) {
-    const dlpi_worker *w = call->w;
-    const bool said = call != &w->note || call->said == (uint32_t)DLPI_LOAD_RLX(&w->block->running);
-    const int errnum = said ? *call->errnum : 0;
     char why[256];
     if (k == c->step || rc == 0 || rc == DLP_SKIP) return rc;
-    why[0] = 0;
-    if (said) dlpi_copy_text(why, sizeof why, call->message); /* else it is another item's */
+    dlpi_copy_text(why, sizeof why, call->message);
     if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
-    dlp_fail(call, errnum, "node \"%s\": %.200s", k->name, why);
+    dlp_fail(call, call->message[0] != 0 ? *call->errnum : 0, "node \"%s\": %.200s", k->name, why);
     return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK;
 }
 
-/* Can the next callback go by the lengths that are set? */
-static bool dlpi_chain_fits(const dlp_item *it) {
-    const dlpi_fields *fs = &it->call->w->p->items;
-    for (uint32_t f = 0; f < it->n_fields; f++)
-        if (fs->at[f].f.ragged && it->length[f] > (uint64_t)fs->at[f].f.shape[0]) return false;
+/* Clear what the callback of a step left free of its ragged fields. False: it set a length that is
+   too large, by which the next callback cannot go. */
+static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
+    const dlpi_field *d = &it->call->w->p->items.at[k->first];
+    for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
+        if (!d->f.ragged) continue;
+        if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
+        dlpi_field_tail(d, it->data[f], it->length[f]);
+    }
     return true;
 }
 
@@ -61,19 +61,30 @@ static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
     it->length += k->first;
 }
 
-/* The callback of a stage with a chain. Each callback may change any of its item, so all but the
-   last have a copy. A length that is too large ends the chain: the stage refuses that length. */
+/* Call the callback of a step that is not the last. It may change any of its item, and where it
+   finds the fields, so it has a copy. */
+static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
+    void *data[DLP_MAX_FIELDS];
+    uint32_t f = 0;
+    dlpi_chain_point(&it, k);
+    do data[f] = it.data[f];
+    while (++f < k->n);
+    it.data = data;
+    return k->call(k->user, &it);
+}
+
+/* The callback of a stage with a chain. The next callback has the item as if a stage were between
+   the two: with zeros behind lengths, and without words of the callback before. */
 static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chain *c = user;
     const dlpi_chained *k = c->step;
     dlp_call *call = it->call;
     int rc;
     for (; k != c->last; k++) {
-        dlp_item copy = *it;
-        dlpi_chain_point(&copy, k);
-        rc = k->call(k->user, &copy);
-        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_fits(it))))
+        rc = dlpi_chain_step(k, *it);
+        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_tails(it, k))))
             return dlpi_chain_over(c, k, call, rc);
+        call->message[0] = 0;
     }
     dlpi_chain_point(it, k);
     rc = k->call(k->user, it);

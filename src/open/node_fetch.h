@@ -129,6 +129,15 @@ static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
 }
 
+/* The stage for a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
+static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
+                                     const dlp_fetch_desc *f, const dlp_dataset *ds) {
+    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
+                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
+                       ds->writes_all_bytes <= 1 && !ds->open_end;
+    return t->fetched && t->load == NULL && plain ? dlpi_row_chains(t, node) : NULL;
+}
+
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_stage *st, dlpi_chained row,
                           const dlp_field *f, uint32_t n) {
     dlpi_copy_text(row.name, sizeof row.name, node->name);
@@ -150,6 +159,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
     dlp_dataset ds;
+    dlpi_stage *st;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
@@ -165,9 +175,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
-    if (t->fetched && dlpi_row_chains(t, node) != NULL && node->fetch.source == NULL &&
-        node->fetch.of == 0 && f.fetcher == DLP_FETCH_SEQUENTIAL && t->load == NULL && !ds.open_end)
-        return dlpi_row_chain(t, node, dlpi_row_chains(t, node),
+    if ((st = dlpi_fetch_chains(t, node, &f, &ds)) != NULL)
+        return dlpi_row_chain(t, node, st,
                               (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
                               ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);

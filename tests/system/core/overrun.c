@@ -293,6 +293,36 @@ static void ragged__one_past_the_maximum__named(void) {
     }
 }
 
+static int past_mark(void *user, dlp_item *it) {
+    (void)user;
+    if (it->index == WRONG) ((uint8_t *)it->data[1])[4] ^= 0x40;
+    return 0;
+}
+
+static void row__in_the_attempt_of_another_writes_outside__all_rows_named(void) {
+    static const dlp_field field = {"tokens", DLP_U8, 1, {6}, 1, 0};
+    static const dlp_field mark = {"mark", DLP_U32, 0, {0}, 0, 0};
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 200}},
+                              {.name = "read",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = ragged_fetch, .fields = &field, .n_fields = 1},
+                               .workers = {.num_workers = 1}},
+                              {.name = "marks",
+                               .verb = DLP_MAP,
+                               .map = {.item = past_mark, .fields = &mark, .n_fields = 1}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc;
+    now.by = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(rc == DLP_ERR_CORRUPT && strcmp(dlp_pipe_error(p)->field, "mark") == 0);
+    CHECK(strcmp(dlp_pipe_error(p)->message,
+                 "read, marks wrote 1 byte past field \"mark\" of item 77") == 0);
+    dlp_pipe_close(p);
+}
+
 /* ---- chunks and parts ---- */
 
 static int bad_load(void *user, dlp_chunk *c) {
@@ -482,6 +512,7 @@ int main(void) {
     policy__replaces_or_retries__raised_all_the_same();
     callback__keeps_to_its_row__same_bytes();
     ragged__one_past_the_maximum__named();
+    row__in_the_attempt_of_another_writes_outside__all_rows_named();
     chunk__load_writes_outside__named();
     part__load_writes_outside__named();
     batch__released__poisoned_until_it_is_used_again();

@@ -63,10 +63,12 @@ static int fetch(void *user, dlp_item *it) {
     count(&all->fetched);
     *(uint64_t *)it->data[0] = it->index * 1000 + dlp_item_random(it, 1) % 7;
     it->length[1] = it->index % (MOST + 1);
-    memset(it->data[1], (int)it->index, it->length[1]);
+    memset(it->data[1], (int)it->index, MOST); /* also behind the length */
+    if (how.fails > 0) dlp_fail(it->call, 9, "it went well after all");
     if (how.too_long && it->index == 33) it->length[1] = MOST + 1;
     it->index = 5; /* of this copy of the item */
     it->n_fields = 1;
+    it->data[0] = it->data[1];
     return 0;
 }
 
@@ -83,7 +85,8 @@ static int sum(void *user, dlp_item *it) { /* sees x, text, sum */
     count(&all->summed);
     if (*to != 0 || it->length[1] > MOST) count(&all->wrong);
     *to = *(uint64_t *)it->data[0] + dlp_item_random(it, 2) % 5;
-    for (uint64_t i = 0; i < it->length[1]; i++) *to += text[i];
+    for (uint64_t i = 0; i < MOST; i++) *to += text[i] * (i + 1); /* zeros behind the length */
+    if (it->index % 4 == 1) it->length[1] = MOST;
     return maybe_fails(2, it);
 }
 
@@ -388,6 +391,16 @@ static void table__has_too_many_rows_or_fields__refused_by_the_row(void) {
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG && strcmp(err.stage, "a") == 0);
     nodes[2].map = (dlp_node_map){.item = same_item, .batch = same_batch};
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    nodes[2].verb = DLP_FETCH;
+    nodes[2].map = (dlp_node_map){.item = NULL};
+    nodes[2].fetch = (dlp_node_fetch){.fetch = same_item, .fields = &sum_field, .n_fields = 1};
+    nodes[2].fetch.writes_all_bytes = 2;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "dataset.writes_all_bytes") == 0);
+    nodes[2].fetch.writes_all_bytes = 1;
+    nodes[2].fetch.batch_pool = 9;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "a") == 0 && strcmp(err.field, "batch_pool") == 0);
 }
 
 int main(void) {
