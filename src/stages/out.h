@@ -1,6 +1,6 @@
 /* needs: out */
 #pragma once
-/* tests: system/core/outs, system/shm/shm_outs */
+/* tests: system/core/outs, system/core/pipe_wake, system/shm/shm_outs */
 #include "api/out.h"
 #include "fail/check.h"
 #include "inputs/add.h"

@@ -1,9 +1,23 @@
-/* needs: parts */
+/* needs: out parts */
 /* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
    may, must not take it in place of one that sleeps. The moments are arranged by hand. So are slots
-   and cells of inputs that somebody has left half done. */
-/* own: hook: workers are held at an access of an atomic */
+   and cells of inputs that somebody has left half done. What a stopped out costs is counted. */
+/* own: hook: workers are held at an access of an atomic; accesses are counted by another clock */
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <time.h>
 #include "../../rig/atomics_hook.h"
+
+static uint64_t clock_ns; /* of a clock on which each reading takes 30 ns; 0: the machine's */
+
+static int clock_read(clockid_t id, struct timespec *t) {
+    if (clock_ns == 0) return clock_gettime(id, t);
+    clock_ns += 30;
+    *t = (struct timespec){(time_t)(clock_ns / 1000000000), (long)(clock_ns % 1000000000)};
+    return 0;
+}
+#define clock_gettime clock_read
+
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include <stdio.h>
@@ -12,6 +26,8 @@
 #include "../../rig/parts_rig.h"
 
 #define NOTE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_SEQ_CST)
+enum { MOST_BESIDE = 20 }; /* accesses of a batch beside a stopped out, at most */
+
 #define LOOK(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
 
 static _Thread_local int role = -1; /* worker + 1 */
@@ -21,6 +37,8 @@ static const void *gate_word;       /* the mask of the wake word */
 static const dlpi_ctl *schedulers;              /* the words that its thread looks at */
 static _Thread_local int sleeps, says, falling; /* it is its thread; it is about to say; it has */
 static int looked_loads, looked_cancel, loose;  /* looks behind that; of loads, not ordered by it */
+
+static _Thread_local uint64_t accesses; /* of atomics, by this thread */
 
 static int worker_role(void *user, int worker, void **state) {
     (void)user;
@@ -59,6 +77,7 @@ static void atomics_hook(int kind, const void *at) {
     const dlpi_ctl *ctl = LOOK(schedulers);
     int i = role - 1;
     const dlp_pipe *p = LOOK(epochs);
+    accesses += kind >= 0;
     if (ctl) scheduler_looks(ctl, kind, at);
     if (p) scheduler_is_late(p, kind, at);
     if (i < 0 || at != LOOK(gate_word) || kind != (i == 0 ? HOOK_OR : HOOK_LOAD_SEQ)) return;
@@ -365,6 +384,62 @@ static void claim__of_an_older_ticket__fails(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* ---- an out that has stopped ---- */
+
+static int write_index(void *user, dlp_item *it) {
+    (void)user;
+    memcpy(it->data[0], &it->index, sizeof it->index);
+    clock_ns += 25;
+    return 0;
+}
+
+/* Accesses of atomics for `n` batches of a pipe that is one thread. out: there is a second out,
+   which holds a batch and never asks again. A pipe goes by the time that items take, so the clock
+   is the test's: each run makes the same accesses. */
+static uint64_t accesses_for(uint64_t n, int out) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 1024}},
+                              {.name = "read",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = write_index, .fields = &x, .n_fields = 1},
+                               .workers = {.num_workers = DLP_NONE}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+                              {.name = "train", .verb = DLP_OUT},
+                              {.name = "log",
+                               .from = (const char *[]){"batch", NULL},
+                               .verb = DLP_OUT,
+                               .queue = {.capacity = 1, .full = DLP_FULL_KEEP_NEWEST}}};
+    const dlp_pipe_desc desc = {.epochs = DLP_FOREVER};
+    dlp_out *log = NULL;
+    dlp_batch *b;
+    dlp_pipe *p = NULL;
+    uint64_t before = 0;
+    clock_ns = UINT64_C(1) << 40;
+    CHECK(dlp_pipe_open(&p, nodes, out ? 5 : 4, &desc, NULL) == DLP_OK);
+    if (p == NULL) return 0;
+    for (uint64_t k = 0; k < n + 100; k++) {
+        if (k == 100) before = accesses;
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        if (!out || k > 0) continue;
+        CHECK(dlp_out_find(p, "log", &log) == DLP_OK);
+        CHECK(dlp_out_next(log, &b, 1000) == DLP_OK);
+    }
+    before = accesses - before;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    dlp_out_close(log);
+    clock_ns = 0;
+    return before;
+}
+
+/* It costs a batch as many looks, however far the out is behind. */
+static void out__stopped__the_trainer_makes_few_accesses_more(void) {
+    const uint64_t n = 1000, without = accesses_for(n, 0), with = accesses_for(n, 1);
+    const uint64_t longer = accesses_for(10 * n, 1);
+    printf("  a batch takes %.2f accesses of atomics, with a stopped out %.2f\n",
+           (double)without / (double)n, (double)with / (double)n);
+    CHECK(without > 0 && with <= without + MOST_BESIDE * n && longer <= 10 * with + n);
+}
+
 /* This program has no dlpipe_shm.h. */
 static void alone__worker_processes__refused(void) {
     parts_rig r;
@@ -386,5 +461,6 @@ int main(void) {
     recover__each_step__part_is_loaded_again();
     claim__of_an_older_ticket__fails();
     alone__worker_processes__refused();
+    out__stopped__the_trainer_makes_few_accesses_more();
     return test_end("pipe_wake");
 }
