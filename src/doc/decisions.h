@@ -84,4 +84,8 @@
      again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent. */
+     cells are kept until then) or to fetch, unless the map says that it is idempotent.
+   * Rows that run in the attempt of another row are one callback of that row's stage, which calls
+     theirs. So retries, deadlines, deaths, caches and items in flight needed no line of their own.
+     The price is one copy of the item for each callback but the last. Callbacks of an attempt with
+     a number of the one that runs would have told apart which of them killed a worker. */
