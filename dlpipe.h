@@ -1517,7 +1517,8 @@ enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 #define DLP_MAX_LINKS 32
 
 typedef struct dlp_link {
-    char from[32], to[32];        /* names of stages, or "consumer", or "producers" */
+    char from[32], to[32];        /* names of stages; or "consumer" or "producers"; of the cells of
+                                     a branch its name; or "joined rows" */
     int32_t from_stage, to_stage; /* as added; -1: the consumer; -2: the producers of a push */
     int32_t kind;                 /* DLP_LINK_* */
     int32_t writers, readers;     /* at most */
@@ -9282,6 +9283,9 @@ typedef struct dlpi_stage_ops {
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w,
                     const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
+    /* if it has several queues of cells: from, readers and capacity of the queue that begins with
+       cell `at`. Returns true if another queue follows. NULL: its cells are one queue */
+    bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
@@ -9796,9 +9800,8 @@ static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
-    uint8_t *base =
-        (uint8_t *)dlpi_slot_at(p, s) + (items ? p->slot.item_lengths : p->slot.lengths);
-    return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
+    const uint64_t at = items ? p->slot.item_lengths : p->slot.lengths;
+    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + at) + (size_t)field * p->batch_rows;
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;
@@ -18012,6 +18015,19 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
+/* Count a cell that is asked for, or being loaded, in its queue. The queues of a stage lie side by
+   side, in the order of the table. */
+static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
+    for (dlp_link *l = s->figures.links; l < s->figures.links + s->figures.n_links; l++) {
+        if (l->to_stage != stage) continue;
+        if (c < l->capacity) {
+            l->depth++;
+            return;
+        }
+        c -= l->capacity;
+    }
+}
+
 /* The cells, counted. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
@@ -18023,7 +18039,9 @@ DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, in
         if (!dlpi_word_at(words, id, c, offsetof(dlpi_input, state), 8, &state) ||
             !dlpi_word_at(words, id, c, offsetof(dlpi_input, used), 8, &used))
             return false;
+        const uint32_t before = out->loading;
         dlpi_input_count(out, state, used, base);
+        if (out->loading > before) dlpi_input_queued(s, stage, c);
     }
     out->cells = (uint32_t)r->count;
     return true;
@@ -21230,6 +21248,19 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
+/* Describe the queue of cells that begins with cell `at`, which is of a branch. Returns true if
+   there are cells behind these. */
+static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t all, dlp_link *to) {
+    uint32_t k = 0;
+    while (j->at[k].x.found.first_cell != at) k++;
+    const dlpi_found *f = &j->at[k].x.found;
+    dlpi_copy_text(to->from, sizeof to->from, j->at[k].name);
+    if (f->arrivals != NULL) to->from_stage = f->arrivals->st->id;
+    if (j->found.teams) to->readers = j->at[j->at[k].team].n_workers;
+    to->capacity = f->n_cells;
+    return at + to->capacity < all;
+}
+
 /* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
 static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     dlpi_expand *x = &b->x;
@@ -23651,7 +23682,9 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
     const char *once = "0: pushed items come once";
-    st->dataset = &((dlpi_arrivals *)st->self)->x->input;
+    dlpi_arrivals *a = st->self;
+    a->st = st;
+    st->dataset = &a->x->input;
     st->item = st->dataset->fetch;
     dlpi_found_of(p)->arrives = true;
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
@@ -23672,7 +23705,6 @@ DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
-    a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
     dlpi_reader_live(p, st, &a->x->input);
 }
@@ -25853,6 +25885,11 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches");
 }
 
+static bool dlpi_branches_cells_of(const dlpi_stage *st, uint64_t at, dlp_link *to) {
+    const dlpi_branches *j = st->self;
+    return dlpi_branches_queue(j, at, j->found.n_cells, to);
+}
+
 /* ---- memory ---- */
 
 /* The cells of each branch are as large as its own inputs and items. */
@@ -25943,6 +25980,7 @@ static const dlpi_stage_ops dlpi_branches_ops = {
     .private_words = "input tables",
     .blocks = dlpi_branches_blocks,
     .live = dlpi_branches_live,
+    .cells = dlpi_branches_cells_of,
     .source = &dlpi_branches_source,
 };
 
@@ -26064,6 +26102,15 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches and the rows behind them");
 }
 
+/* The first queue has the joined rows. */
+static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
+    const dlpi_joined *x = dlpi_joined_of(st);
+    if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
+    dlpi_copy_text(to->from, sizeof to->from, "joined rows");
+    to->capacity = ((const dlpi_found *)st->self)->n_cells;
+    return true;
+}
+
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     uint32_t most = 1;
     for (uint32_t k = 0; k < x->j.n; k++)
@@ -26148,6 +26195,7 @@ static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     x->ops.layout = dlpi_joined_layout;
     x->ops.blocks = dlpi_joined_blocks;
     x->ops.live = dlpi_joined_live;
+    x->ops.cells = dlpi_joined_cells;
     x->ops.source = &x->source;
     st->ops = &x->ops;
 }
@@ -27749,12 +27797,18 @@ static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
     for (int i = p->n_work; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        dlp_link *l = dlpi_link_add(out, n, st->ops->in_order ? p->sampler : from, st,
-                                    dlpi_link_own(p, st), sizeof(dlpi_claim_word));
-        if (st->ops->in_order)
-            from = st;
-        else
-            l->kind = DLP_LINK_CLAIM;
+        const bool reads = st->ops->in_order, several = st->ops->cells != NULL;
+        uint64_t at = 0;
+        bool more;
+        do {
+            dlp_link *l = dlpi_link_add(out, n, reads || several ? p->sampler : from, st,
+                                        dlpi_link_own(p, st), 0);
+            l->kind = reads ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
+            more = several && st->ops->cells(st, at, l);
+            l->bytes = dlpi_times(l->capacity, sizeof(dlpi_claim_word));
+            at += l->capacity;
+        } while (more);
+        if (reads) from = st;
     }
 }
 
@@ -35876,13 +35930,11 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     for (uint32_t i = 0; i < out->n_links; i++) {
         dlp_link *l = &out->links[i];
         const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].work;
-        if (l->from_stage < -1) continue; /* lanes: it is known, or never will be */
+        if (l->from_stage < -1 || work >= (int32_t)s->n_work) continue; /* the kind says it */
         if (l->to_stage < 0)
             l->depth = out->ready;
         else if (l->from_stage < 0)
             l->depth = work >= 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
-        else if (work >= (int32_t)s->n_work)
-            l->depth = out->stages[l->to_stage].loading;
         else
             l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
     }
@@ -38803,23 +38855,35 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
+/* What the cells of a link are of, if they are not of the stage before it: a branch, or "". */
+DLPI_COLD
+static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
+    for (uint32_t i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].stage == l->from_stage && strcmp(plan->stages[i].name, l->from) != 0)
+            return l->from;
+    return "";
+}
+
 /* The words of a link, in two lines. Returns pixels that no common font exceeds. */
 DLPI_COLD
-static int dlpi_link_lines(const dlp_link *l, char lines[2][100]) {
+static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2][100]) {
+    const char *of = dlpi_link_branch(plan, l);
     const char *writer = l->from_stage < -1 ? "producer" : "writer";
     const int n =
         snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
                  dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
-    const int m = snprintf(lines[1], 100, "%d %s%s, %d reader%s", (int)l->writers, writer,
-                           l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
+    const int m = snprintf(lines[1], 100, "%.31s%s%d %s%s, %d reader%s", of, of[0] != 0 ? ": " : "",
+                           (int)l->writers, writer, l->writers == 1 ? "" : "s", (int)l->readers,
+                           l->readers == 1 ? "" : "s");
     return (n > m ? n : m) * 726 / 100 + 1;
 }
 
 /* gap: the top of the gap between two boxes. */
 DLPI_COLD
-static void dlpi_link_words(dlpi_out *o, const char *css, int x, int gap, const dlp_link *l) {
+static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, int x, int gap,
+                            const dlp_link *l) {
     char lines[2][100];
-    dlpi_link_lines(l, lines);
+    dlpi_link_lines(plan, l, lines);
     dlpi_svg_text(o, css, x, gap + 18, lines[0], 100);
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
@@ -38872,8 +38936,8 @@ static void dlpi_links_lay(dlpi_boxes *b) {
         const int to = dlpi_box_of(b, l->to_stage);
         const int from = l->from_stage < -1 ? to : dlpi_box_of(b, l->from_stage);
         const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
-        const int pixels =
-            dlpi_link_lines(l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
+        const int pixels = dlpi_link_lines(b->plan, l, lines) +
+                           (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
         int *const most = down ? &b->right : &b->pitch;
         *most = pixels > *most ? pixels : *most;
         if (down)
@@ -38900,7 +38964,7 @@ static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_l
     dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
                    y, b->y[to] - 7);
     dlpi_out_print(o, "<path d=\"M%d %dl-4 -8h8z\"/>\n", x, b->y[to]);
-    if (l != NULL) dlpi_link_words(o, "words", x + 10, y, l);
+    if (l != NULL) dlpi_link_words(o, b->plan, "words", x + 10, y, l);
 }
 
 DLPI_COLD
@@ -38912,7 +38976,7 @@ static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
         dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", begin, a->y, x, a->end,
                        b->x - 7);
         dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
-        dlpi_link_words(o, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
+        dlpi_link_words(o, b->plan, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
     }
     for (int i = 1; i < b->n; i++)
         if (b->head[i] == i && dlpi_plan_passes(b, i)) dlpi_link_down(o, b, i, b->down[i]);

@@ -86,7 +86,8 @@ enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 #define DLP_MAX_LINKS 32
 
 typedef struct dlp_link {
-    char from[32], to[32];        /* names of stages, or "consumer", or "producers" */
+    char from[32], to[32];        /* names of stages; or "consumer" or "producers"; of the cells of
+                                     a branch its name; or "joined rows" */
     int32_t from_stage, to_stage; /* as added; -1: the consumer; -2: the producers of a push */
     int32_t kind;                 /* DLP_LINK_* */
     int32_t writers, readers;     /* at most */

@@ -55,12 +55,18 @@ static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
     for (int i = p->n_work; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        dlp_link *l = dlpi_link_add(out, n, st->ops->in_order ? p->sampler : from, st,
-                                    dlpi_link_own(p, st), sizeof(dlpi_claim_word));
-        if (st->ops->in_order)
-            from = st;
-        else
-            l->kind = DLP_LINK_CLAIM;
+        const bool reads = st->ops->in_order, several = st->ops->cells != NULL;
+        uint64_t at = 0;
+        bool more;
+        do {
+            dlp_link *l = dlpi_link_add(out, n, reads || several ? p->sampler : from, st,
+                                        dlpi_link_own(p, st), 0);
+            l->kind = reads ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
+            more = several && st->ops->cells(st, at, l);
+            l->bytes = dlpi_times(l->capacity, sizeof(dlpi_claim_word));
+            at += l->capacity;
+        } while (more);
+        if (reads) from = st;
     }
 }
 

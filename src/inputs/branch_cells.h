@@ -60,6 +60,19 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
+/* Describe the queue of cells that begins with cell `at`, which is of a branch. Returns true if
+   there are cells behind these. */
+static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t all, dlp_link *to) {
+    uint32_t k = 0;
+    while (j->at[k].x.found.first_cell != at) k++;
+    const dlpi_found *f = &j->at[k].x.found;
+    dlpi_copy_text(to->from, sizeof to->from, j->at[k].name);
+    if (f->arrivals != NULL) to->from_stage = f->arrivals->st->id;
+    if (j->found.teams) to->readers = j->at[j->at[k].team].n_workers;
+    to->capacity = f->n_cells;
+    return at + to->capacity < all;
+}
+
 /* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
 static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     dlpi_expand *x = &b->x;

@@ -563,6 +563,19 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
+/* Count a cell that is asked for, or being loaded, in its queue. The queues of a stage lie side by
+   side, in the order of the table. */
+static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
+    for (dlp_link *l = s->figures.links; l < s->figures.links + s->figures.n_links; l++) {
+        if (l->to_stage != stage) continue;
+        if (c < l->capacity) {
+            l->depth++;
+            return;
+        }
+        c -= l->capacity;
+    }
+}
+
 /* The cells, counted. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
@@ -574,7 +587,9 @@ DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, in
         if (!dlpi_word_at(words, id, c, offsetof(dlpi_input, state), 8, &state) ||
             !dlpi_word_at(words, id, c, offsetof(dlpi_input, used), 8, &used))
             return false;
+        const uint32_t before = out->loading;
         dlpi_input_count(out, state, used, base);
+        if (out->loading > before) dlpi_input_queued(s, stage, c);
     }
     out->cells = (uint32_t)r->count;
     return true;

@@ -290,6 +290,9 @@ typedef struct dlpi_stage_ops {
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w,
                     const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
+    /* if it has several queues of cells: from, readers and capacity of the queue that begins with
+       cell `at`. Returns true if another queue follows. NULL: its cells are one queue */
+    bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what

@@ -502,9 +502,8 @@ static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
-    uint8_t *base =
-        (uint8_t *)dlpi_slot_at(p, s) + (items ? p->slot.item_lengths : p->slot.lengths);
-    return (uint64_t *)(void *)base + (size_t)field * p->batch_rows;
+    const uint64_t at = items ? p->slot.item_lengths : p->slot.lengths;
+    return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + at) + (size_t)field * p->batch_rows;
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;

@@ -131,21 +131,32 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
+/* What the cells of a link are of, if they are not of the stage before it: a branch, or "". */
+static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
+    for (uint32_t i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].stage == l->from_stage && strcmp(plan->stages[i].name, l->from) != 0)
+            return l->from;
+    return "";
+}
+
 /* The words of a link, in two lines. Returns pixels that no common font exceeds. */
-static int dlpi_link_lines(const dlp_link *l, char lines[2][100]) {
+static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2][100]) {
+    const char *of = dlpi_link_branch(plan, l);
     const char *writer = l->from_stage < -1 ? "producer" : "writer";
     const int n =
         snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
                  dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
-    const int m = snprintf(lines[1], 100, "%d %s%s, %d reader%s", (int)l->writers, writer,
-                           l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
+    const int m = snprintf(lines[1], 100, "%.31s%s%d %s%s, %d reader%s", of, of[0] != 0 ? ": " : "",
+                           (int)l->writers, writer, l->writers == 1 ? "" : "s", (int)l->readers,
+                           l->readers == 1 ? "" : "s");
     return (n > m ? n : m) * 726 / 100 + 1;
 }
 
 /* gap: the top of the gap between two boxes. */
-static void dlpi_link_words(dlpi_out *o, const char *css, int x, int gap, const dlp_link *l) {
+static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, int x, int gap,
+                            const dlp_link *l) {
     char lines[2][100];
-    dlpi_link_lines(l, lines);
+    dlpi_link_lines(plan, l, lines);
     dlpi_svg_text(o, css, x, gap + 18, lines[0], 100);
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
@@ -195,8 +206,8 @@ static void dlpi_links_lay(dlpi_boxes *b) {
         const int to = dlpi_box_of(b, l->to_stage);
         const int from = l->from_stage < -1 ? to : dlpi_box_of(b, l->from_stage);
         const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
-        const int pixels =
-            dlpi_link_lines(l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
+        const int pixels = dlpi_link_lines(b->plan, l, lines) +
+                           (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
         int *const most = down ? &b->right : &b->pitch;
         *most = pixels > *most ? pixels : *most;
         if (down)
@@ -221,7 +232,7 @@ static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_l
     dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
                    y, b->y[to] - 7);
     dlpi_out_print(o, "<path d=\"M%d %dl-4 -8h8z\"/>\n", x, b->y[to]);
-    if (l != NULL) dlpi_link_words(o, "words", x + 10, y, l);
+    if (l != NULL) dlpi_link_words(o, b->plan, "words", x + 10, y, l);
 }
 
 static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
@@ -232,7 +243,7 @@ static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
         dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", begin, a->y, x, a->end,
                        b->x - 7);
         dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
-        dlpi_link_words(o, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
+        dlpi_link_words(o, b->plan, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
     }
     for (int i = 1; i < b->n; i++)
         if (b->head[i] == i && dlpi_plan_passes(b, i)) dlpi_link_down(o, b, i, b->down[i]);

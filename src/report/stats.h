@@ -107,13 +107,11 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     for (uint32_t i = 0; i < out->n_links; i++) {
         dlp_link *l = &out->links[i];
         const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].work;
-        if (l->from_stage < -1) continue; /* lanes: it is known, or never will be */
+        if (l->from_stage < -1 || work >= (int32_t)s->n_work) continue; /* the kind says it */
         if (l->to_stage < 0)
             l->depth = out->ready;
         else if (l->from_stage < 0)
             l->depth = work >= 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
-        else if (work >= (int32_t)s->n_work)
-            l->depth = out->stages[l->to_stage].loading;
         else
             l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
     }

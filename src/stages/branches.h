@@ -159,6 +159,11 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches");
 }
 
+static bool dlpi_branches_cells_of(const dlpi_stage *st, uint64_t at, dlp_link *to) {
+    const dlpi_branches *j = st->self;
+    return dlpi_branches_queue(j, at, j->found.n_cells, to);
+}
+
 /* ---- memory ---- */
 
 /* The cells of each branch are as large as its own inputs and items. */
@@ -249,5 +254,6 @@ static const dlpi_stage_ops dlpi_branches_ops = {
     .private_words = "input tables",
     .blocks = dlpi_branches_blocks,
     .live = dlpi_branches_live,
+    .cells = dlpi_branches_cells_of,
     .source = &dlpi_branches_source,
 };

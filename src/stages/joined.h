@@ -121,6 +121,15 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches and the rows behind them");
 }
 
+/* The first queue has the joined rows. */
+static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
+    const dlpi_joined *x = dlpi_joined_of(st);
+    if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
+    dlpi_copy_text(to->from, sizeof to->from, "joined rows");
+    to->capacity = ((const dlpi_found *)st->self)->n_cells;
+    return true;
+}
+
 static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     uint32_t most = 1;
     for (uint32_t k = 0; k < x->j.n; k++)
@@ -205,6 +214,7 @@ static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     x->ops.layout = dlpi_joined_layout;
     x->ops.blocks = dlpi_joined_blocks;
     x->ops.live = dlpi_joined_live;
+    x->ops.cells = dlpi_joined_cells;
     x->ops.source = &x->source;
     st->ops = &x->ops;
 }

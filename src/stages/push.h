@@ -95,7 +95,9 @@ DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: pushed items have one reader"},
     };
     const char *once = "0: pushed items come once";
-    st->dataset = &((dlpi_arrivals *)st->self)->x->input;
+    dlpi_arrivals *a = st->self;
+    a->st = st;
+    st->dataset = &a->x->input;
     st->item = st->dataset->fetch;
     dlpi_found_of(p)->arrives = true;
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
@@ -116,7 +118,6 @@ DLPI_COLD static void dlpi_arrive_layout(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static void dlpi_arrive_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_arrivals *a = st->self;
-    a->st = st;
     a->cells = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
     dlpi_reader_live(p, st, &a->x->input);
 }

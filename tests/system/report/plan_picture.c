@@ -208,7 +208,7 @@ static void plan_is_drawn(const dlp_plan *plan) {
         const dlp_link *l = &plan->links[i];
         snprintf(text, sizeof text, ">%s: %" PRIu64 " record", dlp_link_name(l->kind), l->capacity);
         CHECK(count_of(svg, text) >= 1);
-        snprintf(text, sizeof text, ">%d %s%s, %d reader", l->writers,
+        snprintf(text, sizeof text, "%d %s%s, %d reader", l->writers,
                  l->from_stage == -2 ? "producer" : "writer", l->writers == 1 ? "" : "s",
                  l->readers);
         CHECK(count_of(svg, text) >= 1);
@@ -297,6 +297,20 @@ static void write_graph__tables__all_of_the_plan(void) {
         const dlp_node nodes[] = {list, read, keep, batch};
         plan = planned(DLP_NODES(nodes));
         CHECK(strcmp(stage_of(&plan, "keep")->what, "filter") == 0);
+    }
+    {
+        static const char *const from[] = {"read", "more", NULL};
+        static const dlp_field y = {.name = "y", .dtype = DLP_U64};
+        dlp_node others = list, other = read;
+        others.name = "others";
+        other.name = "more";
+        other.fetch.fields = &y;
+        const dlp_node zip = {.name = "both", .from = from, .verb = DLP_ZIP};
+        const dlp_node nodes[] = {list, read, others, other, zip, batch};
+        plan = planned(DLP_NODES(nodes));
+        plan_is_drawn(&plan);
+        CHECK(count_of(file, ">read: 1 writer, 6 readers<") == 1);
+        CHECK(count_of(file, ">more: 1 writer, 6 readers<") == 1);
     }
     {
         const dlp_node nodes[] = {list, load, window, read, batch};

@@ -492,6 +492,22 @@ static void makers__plan_and_stages__have_their_names(void) {
     end_run(NULL);
 }
 
+/* The records of a branch come from the reader of its push. Inputs of the other branch come from the
+   list. */
+static void branches__of_a_push_and_a_list__links_of_each(void) {
+    dlp_plan plan;
+    reset(FILTERS | ZIPS);
+    if (open_run() != DLP_OK) return;
+    CHECK(dlp_pipe_plan(pipe_, &plan) == DLP_OK && plan.n_links == 7);
+    CHECK(strcmp(plan.links[0].from, "producers") == 0 && strcmp(plan.links[0].to, "docs") == 0);
+    CHECK(plan.links[2].from_stage == 0 && strcmp(plan.links[2].to, "docs") == 0);
+    CHECK(plan.links[3].from_stage == dlp_node_stage(pipe_, "docs"));
+    CHECK(strcmp(plan.links[3].from, "good") == 0 && strcmp(plan.links[3].to, "both") == 0);
+    CHECK(plan.links[4].from_stage == 0 && strcmp(plan.links[4].from, "label") == 0);
+    CHECK(strcmp(plan.links[4].to, "both") == 0);
+    end_run(NULL);
+}
+
 /* The lanes are the first link of the plan. In statistics the records are in it that nobody has
    read. A monitor has the same links, but does not see what is in the lanes. */
 static void lanes__before_their_reader__are_the_first_link(void) {
@@ -1008,6 +1024,7 @@ int main(void) {
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return 1;
     makers__plan_and_stages__have_their_names();
+    branches__of_a_push_and_a_list__links_of_each();
     lanes__before_their_reader__are_the_first_link();
     makers__any_workers__each_record_once();
     makers__one_producer__the_order_of_its_records();

@@ -850,6 +850,83 @@ static void cells__of_branches__as_large_as_each_needs(void) {
     CHECK(inside_debug() || plan.total_bytes < 12 * UINT64_C(13000000)); /* there cells are alike */
 }
 
+static int begin_nothing(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    (void)state;
+    return 0;
+}
+
+static int keep_whole(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+
+/* The links into the stage of a zip or mix. Returns how many; in `at` those that come first. */
+static uint32_t links_into(const dlp_link *links, uint32_t n, const char *to, const dlp_link **at) {
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(links[i].to, to) == 0 && k < 4) at[k++] = &links[i];
+    return k;
+}
+
+/* The cells of each branch are a link with its name, and those of rows that are joined. In
+   statistics the cells that are asked for, or being loaded, are in it. */
+static void links__of_branches__have_their_names(void) {
+    static dlp_stats s;
+    static dlp_plan plan;
+    for (int k = 0; k < 8; k++) {
+        const int zip = k & 1, behind = k & 2, teams = k & 4;
+        const uint32_t first = behind != 0, want[3] = {70, 50, 60};
+        const dlp_link *l[4];
+        const dlp_stage_stats *both;
+        uint64_t cells = 0, open = 0;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        dlp_error e;
+        table t;
+        if (behind && teams) continue; /* refused */
+        plain(zip, 2, 8);
+        table_begin(&t);
+        t.row[2].queue.capacity = 50;
+        t.row[4].queue.capacity = 60;
+        t.row[2].workers.num_workers = 2;
+        t.row[4].workers.num_workers = 3;
+        if (teams) t.row[4].workers.worker_init = begin_nothing;
+        if (behind)
+            row_put(
+                &t, 6,
+                (dlp_node){.name = "whole", .verb = DLP_FILTER, .filter = {.keep = keep_whole}});
+        if (behind) t.row[6].queue.capacity = 70;
+        CHECK(dlp_nodes_plan(t.row, t.n, &t.d, &plan, &e) == DLP_OK);
+        CHECK(links_into(plan.links, plan.n_links, "both", l) == 2 + first);
+        CHECK(!behind || strcmp(l[0]->from, "joined rows") == 0);
+        CHECK(strcmp(l[first]->from, "make0") == 0 && strcmp(l[first + 1]->from, "read1") == 0);
+        for (uint32_t i = 0; i < 2 + first; i++) {
+            CHECK(l[i]->kind == DLP_LINK_CLAIM && l[i]->from_stage == 0 && l[i]->writers == 1);
+            CHECK(l[i]->capacity == want[behind ? i : i + 1] && l[i]->bytes == 8 * l[i]->capacity);
+            CHECK(l[i]->readers == (teams ? 2 + (int)i : 5));
+        }
+        CHECK(dlp_pipe_open(&p, t.row, t.n, &t.d, &e) == DLP_OK);
+        for (uint32_t i = 0; p != NULL && i < 200; i++) {
+            CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+            CHECK(links_into(s.links, s.n_links, "both", l) == 2 + first);
+            both = &s.stages[dlp_node_stage(p, "both")];
+            cells = 0;
+            for (uint32_t j = 0; j < 2 + first; j++) {
+                cells += l[j]->depth;
+                CHECK(l[j]->depth <= l[j]->capacity);
+                open += j == first + 1 && l[j]->depth > 0;
+            }
+            CHECK(cells == both->loading && both->cells == 110 + 70 * first);
+            if (dlp_pipe_next_timeout(p, &b, 0) == DLP_OK) dlp_pipe_release(p, b);
+        }
+        CHECK(open > 0); /* a cell of the second branch was seen there */
+        if (p != NULL) dlp_pipe_close(p);
+    }
+}
+
 /* A state has room for so many paths. */
 static void streams__more_than_a_state_has_room_for__refused(void) {
     table t;
@@ -959,6 +1036,7 @@ int main(int argc, char **argv) {
     input__fails_in_a_branch__fails_the_batch_that_lacks_it();
     cells__one_less_than_needed__refused();
     cells__of_branches__as_large_as_each_needs();
+    links__of_branches__have_their_names();
     streams__more_than_a_state_has_room_for__refused();
     weights__up_to_2_to_the_20__exact_shares();
     two_ranks__agree__end_as_one_rank();
