@@ -7225,18 +7225,14 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
-                                              uint64_t part, uint64_t epoch) {
-    return dlpi_permutation_of(items, dlpi_part_size(q, part),
-                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
-}
-
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
     if (q->shuffle_items)
-        dlp_permutation_block(dlpi_part_items(q, items, x->part, epoch), x->item, (uint32_t)x->n,
-                              index);
+        dlp_permutation_block(
+            dlpi_permutation_of(items, dlpi_part_size(q, x->part),
+                                dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, x->part), epoch),
+            x->item, (uint32_t)x->n, index);
     for (uint64_t i = 0; i < x->n; i++)
         index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
 }
@@ -7277,20 +7273,14 @@ static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     return count + (n - sum) / (low + 1);
 }
 
-static uint64_t dlpi_parts_not_empty(const dlpi_part_plan *q) {
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < q->n_parts; i++) n += dlpi_part_size(q, i) > 0;
-    return n;
-}
-
 /* The most parts that count rows from position `at` on can need, whatever the order of parts. The
    rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
    maybe; every other part that it touches lies in it whole, within the rows between its first and
    its last. So there are at most two parts for each run, and as many as lie within all rows
    between; where streams begin again, a run may be two. */
 static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
-    uint64_t ends = 0, between = 0, all, not_empty = dlpi_parts_not_empty(q);
-    uint64_t runs = q->steps != 0 ? 2 : 1;
+    uint64_t ends = 0, between = 0, not_empty = 0, all, runs = q->steps != 0 ? 2 : 1;
+    for (uint64_t i = 0; i < q->n_parts; i++) not_empty += dlpi_part_size(q, i) > 0;
     for (uint64_t r = 0; r < count;) {
         uint64_t end, pos = (at + r) % q->samples, n = count - r;
         if (n > q->samples - pos) n = q->samples - pos;
@@ -37179,11 +37169,6 @@ static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32
     return b->done[k - 1] == dlpi_sim_units(m, k - 1);
 }
 
-DLPI_COLD
-static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
-    return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
-}
-
 /* Begin the oldest work that there is for stage k. */
 DLPI_COLD
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
@@ -37214,9 +37199,10 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
 DLPI_COLD
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
+    const uint32_t last = m->n_stages - 1;
     for (uint64_t i = m->base; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
-        if (!b->taken && dlpi_sim_complete(m, b)) {
+        if (!b->taken && b->done[last] == dlpi_sim_units(m, last)) {
             b->taken = true;
             m->taken++;
             while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;

@@ -1325,7 +1325,6 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
 
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
     int nudge[2], alive[2];       /* [0] is read, [1] written */
@@ -2584,9 +2583,7 @@ DLPI_COLD
 static int dlpi_shm_open(dlp_pipe *p) { return p->d.shm ? dlpi_shm_make(p) : DLP_OK; }
 
 DLPI_COLD
-static int dlpi_shm_processes(dlp_pipe *p, const dlpi_stage *st) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(st);
+static int dlpi_shm_processes(dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st DLPI_UNREAD) {
     return DLP_OK;
 }
 
@@ -2617,8 +2614,7 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc = dlpi_procs_alloc(p);
     if (rc != DLP_OK) return rc;
-    s->owner = getpid();
-    s->caller_fd = dlpi_pidfd_open(s->owner);
+    s->caller_fd = dlpi_pidfd_open(getpid());
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
     /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
