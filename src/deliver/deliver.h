@@ -272,9 +272,9 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     from = dlpi_now_ns();
     dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->tune.wait_from = from;
+    p->pace.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->tune.wait_from = 0;
+    p->pace.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());

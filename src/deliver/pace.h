@@ -4,14 +4,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* Set how many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static void dlpi_burst_set(dlp_pipe *p) {
-    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
     if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
@@ -44,7 +36,11 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    dlpi_burst_set(p);
+    /* How many credits to gather before they are fed. The tail is read by every worker, so each
+       publication costs a trip of its line between cores; a consumer that takes batches faster than
+       that feeds several at once. At most a quarter of the credits wait, and none while the
+       consumer waits. */
+    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
     if (!p->all_inline) dlpi_awake_call(p);
 }
 

@@ -10,10 +10,12 @@
    region: those by which the stage before says what is done (>>impl-gather), and those by which the
    next one claims. */
 
-static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
+/* Name an end of a link. Returns how many work there. */
+static int32_t dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
+    const dlpi_stage_rec *r = stage < 0 ? NULL : &s->stages[stage].r;
     *id = stage;
-    dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
-                   stage < 0 ? "consumer" : s->stages[stage].name);
+    dlpi_copy_text(name, sizeof((dlp_link *)0)->from, r != NULL ? r->name : "consumer");
+    return r != NULL && r->work >= 0 ? r->n_workers : 1;
 }
 
 /* Add a link of so many records, each of so many bytes. */
@@ -21,23 +23,13 @@ static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, i
                                int32_t to, uint64_t records, uint64_t each) {
     dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
     memset(l, 0, sizeof *l);
-    dlpi_link_end(s, from, &l->from_stage, l->from);
-    dlpi_link_end(s, to, &l->to_stage, l->to);
+    l->writers = dlpi_link_end(s, from, &l->from_stage, l->from);
+    l->readers = dlpi_link_end(s, to, &l->to_stage, l->to);
     l->kind = DLP_LINK_SPSC;
     l->capacity = records;
     l->bytes = dlpi_times(each, records);
-    l->rule = to < 0 ? 0 : s->stages[to].rule;
-    l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
-    l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
+    l->rule = to < 0 ? 0 : s->stages[to].r.rule;
     return l;
-}
-
-/* Words of a slot by which a stage says what is done; by which one claims. */
-static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
-    return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
-}
-static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
-    return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
 }
 
 /* stage -1: a region may have no sampler that is known here. */
@@ -62,14 +54,15 @@ static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out,
     for (uint32_t k = 0; k <= s->n_work; k++) {
         int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
         dlp_link *l = dlpi_link_add(s, out, n, from, to, s->prefetch, 0);
-        uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
+        uint64_t words = 1; /* of a slot: the head, or ready and what else says what is done */
+        if (k > 0) words += (uint64_t)s->words_max + (s->words_max > 1);
         if (to >= 0 && !dlpi_link_in_order(s, to)) {
             l->kind = DLP_LINK_CLAIM;
-            bytes += dlpi_link_claim_bytes(s, k);
+            words += UINT64_C(1) + (k < s->n_item_work ? s->units_max : 1u);
         } else if (!dlpi_link_in_order(s, from)) {
             l->kind = DLP_LINK_GATHER;
         }
-        l->bytes = dlpi_times(bytes, s->n_slots);
+        l->bytes = dlpi_times(8 * words, s->n_slots);
     }
 }
 
@@ -82,7 +75,7 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
         if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
     dlpi_link_add(s, out, &n, -1, sampler, s->n_slots, sizeof(uint32_t));
     for (int32_t i = 0, from = sampler; i < (int32_t)s->n_stages; i++) { /* of cells of their own */
-        if (s->stages[i].work < (int32_t)s->n_work) continue;
+        if (s->stages[i].r.work < (int32_t)s->n_work) continue;
         l = dlpi_link_add(s, out, &n, from, i, s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count,
                           sizeof(dlpi_claim_word));
         l->kind = dlpi_link_in_order(s, i) ? DLP_LINK_SPSC : DLP_LINK_CLAIM;
@@ -105,7 +98,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
             l->depth = out->ready;
         else if (l->from_stage < 0)
             l->depth = i > 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
-        else if (s->stages[l->to_stage].work >= (int32_t)s->n_work)
+        else if (s->stages[l->to_stage].r.work >= (int32_t)s->n_work)
             l->depth = out->stages[l->to_stage].loading;
         else
             l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
