@@ -14801,18 +14801,25 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     return began;
 }
 
-/* The first batch is there of an epoch that had to begin. */
-static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
-    dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
-    p->pace.border_ns = 0;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+/* The wait since from is over. came: with a batch. */
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
-    p->pace.last_return_ns = to;
+    uint64_t to;
+    for (int i = 0; i < p->n_workers; i++) { /* workers of inline stages rest from now on */
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+    p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.source_waited = false;
     if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
+        dlpi_bump(&p->ctl->borders, 1);
+        dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);
+        p->pace.border_ns = 0;
+    }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
@@ -14927,16 +14934,6 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
    will come any more. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
-}
-
-static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started || w->last_ns == 0) continue;
-        dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
-    }
 }
 
 /* What worker w works on now: index as read before. */
@@ -15091,9 +15088,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
     p->pace.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_inline_rest(p);
-    dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_consumer_waited(p, from, rc == DLP_OK);
     dlpi_tune(p, p->pace.last_return_ns);
     return rc;
 }
@@ -16310,7 +16305,6 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    memset(in, 0, sizeof *in);
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
@@ -16533,9 +16527,9 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
-/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
+/* Where all is that the pipe, which has been started, shows. all: with the figures of kinds. */
 DLPI_COLD
-static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
@@ -16551,13 +16545,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
     for (uint32_t i = 0; i < s->n_stages; i++) /* with what the tuner has changed */
         dlpi_words_copy(&words, DLPI_REC_STAGES, i, 0, &s->stages[i].r, sizeof s->stages[i].r);
-}
-
-DLPI_COLD
-static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
-    dlpi_seen_pipe(p, s);
-    dlpi_seen_kinds(&words, s); /* true: its records are its own */
+    if (all) dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
 
 /* ---- of what is seen ---- */
@@ -28094,7 +28082,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
-    w->note.said = 0;
     w->item.call = &w->note;
     w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
     w->parked = w->rare->parked;
@@ -42511,10 +42498,7 @@ static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) 
     if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (all)
-        dlpi_seen_all(p, s);
-    else
-        dlpi_seen_pipe(p, s);
+    dlpi_seen_pipe(p, all, s);
     return DLP_OK;
 }
 

@@ -180,8 +180,8 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
-/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
-static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+/* Where all is that the pipe, which has been started, shows. all: with the figures of kinds. */
+static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
@@ -197,12 +197,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
     for (uint32_t i = 0; i < s->n_stages; i++) /* with what the tuner has changed */
         dlpi_words_copy(&words, DLPI_REC_STAGES, i, 0, &s->stages[i].r, sizeof s->stages[i].r);
-}
-
-static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
-    dlpi_seen_pipe(p, s);
-    dlpi_seen_kinds(&words, s); /* true: its records are its own */
+    if (all) dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
 
 /* ---- of what is seen ---- */
