@@ -4855,6 +4855,27 @@ static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     return part < sum ? sum - part : 0;
 }
 
+/* Memory of this process that a record keeps. A pipe's start allocates what the plan counts. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: the block is there already */
+    uint64_t bytes;
+} dlpi_block;
+
+/* Allocate n blocks of a record, as zeros. Returns false if there is no memory. Not have: free
+   them. */
+DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, const dlpi_block *k,
+                                                               size_t n, bool have) {
+    for (; n > 0; n--, k++) {
+        void *at;
+        memcpy(&at, (uint8_t *)record + k->at, sizeof at);
+        if (!have) free(at);
+        if (!have || at != NULL || k->bytes == 0) continue;
+        if ((at = calloc(1, (size_t)k->bytes)) == NULL) return false;
+        memcpy((uint8_t *)record + k->at, &at, sizeof at);
+    }
+    return true;
+}
+
 /* For qsort, of numbers. */
 static int dlpi_u64_compare(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -7248,18 +7269,14 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
-                                              uint64_t part, uint64_t epoch) {
-    return dlpi_permutation_of(items, dlpi_part_size(q, part),
-                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
-}
-
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
     if (q->shuffle_items)
-        dlp_permutation_block(dlpi_part_items(q, items, x->part, epoch), x->item, (uint32_t)x->n,
-                              index);
+        dlp_permutation_block(
+            dlpi_permutation_of(items, dlpi_part_size(q, x->part),
+                                dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, x->part), epoch),
+            x->item, (uint32_t)x->n, index);
     for (uint64_t i = 0; i < x->n; i++)
         index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
 }
@@ -7300,20 +7317,14 @@ static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     return count + (n - sum) / (low + 1);
 }
 
-static uint64_t dlpi_parts_not_empty(const dlpi_part_plan *q) {
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < q->n_parts; i++) n += dlpi_part_size(q, i) > 0;
-    return n;
-}
-
 /* The most parts that count rows from position `at` on can need, whatever the order of parts. The
    rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
    maybe; every other part that it touches lies in it whole, within the rows between its first and
    its last. So there are at most two parts for each run, and as many as lie within all rows
    between; where streams begin again, a run may be two. */
 static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
-    uint64_t ends = 0, between = 0, all, not_empty = dlpi_parts_not_empty(q);
-    uint64_t runs = q->steps != 0 ? 2 : 1;
+    uint64_t ends = 0, between = 0, not_empty = 0, all, runs = q->steps != 0 ? 2 : 1;
+    for (uint64_t i = 0; i < q->n_parts; i++) not_empty += dlpi_part_size(q, i) > 0;
     for (uint64_t r = 0; r < count;) {
         uint64_t end, pos = (at + r) % q->samples, n = count - r;
         if (n > q->samples - pos) n = q->samples - pos;
@@ -8367,10 +8378,6 @@ struct dlp_buckets {
     char why[256];
 };
 
-static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
-    return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
-}
-
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
@@ -8397,7 +8404,8 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
             snprintf(b->why, sizeof b->why, "the order gave an index past the items");
             return -1;
         }
-        length = dlpi_buckets_length(b, w->index[i]);
+        length =
+            b->d.lengths ? b->d.lengths[w->index[i]] : b->d.length(b->d.length_user, w->index[i]);
         if (length > b->longest) return dlpi_buckets_too_long(b, w->index[i], length);
         w->key[i] = (uint64_t)length << 32 | i;
     }
@@ -8605,20 +8613,19 @@ static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
                                   sizeof words / sizeof *words);
 }
 
-static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
-    uint64_t table = dlpi_order_table_bytes(&b->base, b->d.n_items);
-    size_t n = b->d.window;
-    b->now.index = malloc(n * 8);
-    b->now.key = malloc(n * 8);
-    b->ahead.index = malloc(n * 8);
-    b->ahead.key = malloc(n * 8);
-    b->scratch = malloc(n * 8);
-    b->cut = malloc((n + 1) * sizeof *b->cut);
-    if (table) b->table = malloc(table);
-    if (b->now.index && b->now.key && b->ahead.index && b->ahead.key && b->scratch && b->cut &&
-        (b->table || !table))
-        return DLP_OK;
-    return dlpi_mix_no_memory(err, "the windows");
+/* Allocate the windows, or free them. */
+static bool dlpi_buckets_blocks(dlp_buckets *b, bool have) {
+    const uint64_t n = UINT64_C(8) * b->d.window;
+    const dlpi_block all[] = {
+        {offsetof(dlp_buckets, now.index), n},
+        {offsetof(dlp_buckets, now.key), n},
+        {offsetof(dlp_buckets, ahead.index), n},
+        {offsetof(dlp_buckets, ahead.key), n},
+        {offsetof(dlp_buckets, scratch), n},
+        {offsetof(dlp_buckets, cut), (b->d.window + UINT64_C(1)) * sizeof *b->cut},
+        {offsetof(dlp_buckets, table), have ? dlpi_order_table_bytes(&b->base, b->d.n_items) : 0},
+    };
+    return dlpi_blocks_keep(b, all, sizeof all / sizeof *all, have);
 }
 
 DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc,
@@ -8633,7 +8640,7 @@ DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc 
     rc = dlpi_buckets_resolve(b, err);
     if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
         rc = DLPI_ORDER_FAULT(err, "buckets.lengths", "%s", b->why);
-    if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
+    if (rc == DLP_OK && !dlpi_buckets_blocks(b, true)) rc = dlpi_mix_no_memory(err, "the windows");
     if (rc != DLP_OK) {
         dlp_buckets_close(b);
         return rc;
@@ -8662,13 +8669,7 @@ DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
 
 DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
     if (!b) return;
-    free(b->now.index);
-    free(b->now.key);
-    free(b->ahead.index);
-    free(b->ahead.key);
-    free(b->scratch);
-    free(b->cut);
-    free(b->table);
+    dlpi_buckets_blocks(b, false);
     free(b);
 }
 
@@ -9210,13 +9211,7 @@ typedef struct dlpi_reader {
     void (*failed)(void *user, const dlp_pipe *p); /* by any thread: the pipe has an error */
 } dlpi_reader;
 
-/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
-   the plan counts, and close frees it. */
-typedef struct dlpi_block {
-    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
-    uint64_t bytes;
-} dlpi_block;
-#define DLPI_BLOCKS 64
+#define DLPI_BLOCKS 64 /* of a stage, or of the pipe itself */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -9356,7 +9351,6 @@ typedef struct dlpi_stage {
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
     int at_first;                /* of n_workers, how many may claim at first */
-    uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
     int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
@@ -9528,7 +9522,6 @@ typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
 typedef struct dlpi_tuner {
     uint64_t every_ns; /* 0: nothing is tuned */
     uint64_t due_ns, last_ns, looks;
-    uint64_t wait_from; /* the consumer waits since then, 0: it does not */
     uint64_t waited_ns;
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
@@ -9573,11 +9566,12 @@ typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack
 
 typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h */
     uint64_t last_return_ns;
+    uint64_t wait_from;        /* it waits since then, 0: it does not */
     uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
-    uint32_t burst;       /* credits to gather before they are fed: see dlpi_burst_set */
+    uint32_t burst;       /* credits to gather before they are fed: see dlpi_consumer_step */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */
@@ -9732,8 +9726,8 @@ static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
 }
 
-/* A counter's ring has the bytes of a worker's. */
-static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+/* Bytes of a ring, of a worker's or a counter's. */
+static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
     return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
 }
 
@@ -10070,8 +10064,9 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication, as all that
    follows. */
-static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+static void dlpi_wake_some(const dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    for (int g = 0, most = st->w.num_workers; g * 32 < most && n > 0; g++)
         n = dlpi_sleepers_wake(&waiters->group[g].at, n);
 }
 
@@ -10081,8 +10076,10 @@ static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
 }
 
 /* Wake all workers of a stage, whatever the masks say. */
-static void dlpi_wake_workers(dlpi_waiters *waiters, uint32_t n_workers) {
-    for (uint32_t g = 0; g * 32u < n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
+static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    for (int g = 0, n = st->w.num_workers; g * 32 < n; g++)
+        dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
 /* ---- the others ---- */
@@ -10120,8 +10117,7 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 /* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
    between taking a sleeper's bit and waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++)
-        dlpi_wake_workers(&p->waiters[i], p->work[i]->asleep_most);
+    for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
     dlpi_wake_subscribers_all(p->share);
@@ -10132,23 +10128,21 @@ static void dlpi_wake_all(dlp_pipe *p) {
 /* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
    turn, wake the one that may take it. The consumer does the work of an inline stage. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
-    if (st->asleep_most == 0)
+    if (st->w.num_workers == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
-        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
+        dlpi_wake_worker(&p->waiters[st->work], (uint32_t)(b % (uint64_t)st->n_workers));
     else
-        dlpi_wake_some(waiters, st->asleep_most, n);
+        dlpi_wake_some(p, st, n);
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
    the consumer, goes on with it. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
-    if (work + 1 < p->n_work) {
+    if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
-    } else {
+    else
         dlpi_wake_consumer(p->ctl, b);
-    }
     dlpi_wake_subscribers(p->share, work);
 }
 
@@ -10159,7 +10153,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
+        dlpi_wake_some(p, st, n);
     }
     dlpi_wake_consumer(p->ctl, DLPI_ANY);
 }
@@ -10184,7 +10178,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     uint64_t most = (uint64_t)st->n_workers;
-    if (st->asleep_most == 0) {
+    if (st->w.num_workers == 0) {
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
         return;
     }
@@ -10195,7 +10189,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > most) units = most;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)most, dlpi_wake_now(p, (uint32_t)units));
+    dlpi_wake_some(p, st, dlpi_wake_now(p, (uint32_t)units));
 }
 
 /* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
@@ -10203,7 +10197,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
+    if (n > 0) dlpi_wake_some(p, p->work[0], n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -11053,24 +11047,19 @@ static void dlpi_cells_ends(dlp_pipe *p) {
 
 /* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
-    uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
-    if (!p->has_item_cells) {
-        p->slot.lengths = dlpi_take_bytes(at, p->items.any_ragged ? all : 0, 1);
-        p->slot.item_lengths = p->slot.lengths;
-        p->slot.offsets = p->slot.fmeta = *at;
-        return;
-    }
-    p->slot.lengths = dlpi_take_bytes(at, all, 1);
-    p->slot.item_lengths =
-        dlpi_take_bytes(at, p->items.any_ragged ? dlpi_times(p->items.n, rows8) : 0, 1);
-    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(p->batches.n, rows8 + 8), 1);
-    p->slot.fmeta = dlpi_take_bytes(at, p->batches.n * sizeof(dlpi_fmeta), 1);
+    const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
+                   made = p->has_item_cells ? p->batches.n : 0;
+    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0, most = made > 0 ? made : ragged;
+    p->slot.lengths = dlpi_take_bytes(at, dlpi_times(most, rows8), 1);
+    p->slot.item_lengths = p->slot.lengths;
+    if (made > 0) p->slot.item_lengths = dlpi_take_bytes(at, dlpi_times(ragged, rows8), 1);
+    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(made, rows8 + 8), 1);
+    p->slot.fmeta = dlpi_take_bytes(at, made * sizeof(dlpi_fmeta), 1);
 }
 
 static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
-                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                   p->has_item_cells ? p->prefetch : 0, 4096);
+                   dlpi_fields_bytes(&p->items), p->has_item_cells ? p->prefetch : 0, 4096);
     dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, p->lender->words.cells,
                    dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
     dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, p->lender->words.zeros,
@@ -11177,10 +11166,6 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     return rc;
 }
 
-/* A failure that is not tried again. */
-static inline bool dlpi_never_again(int rc) {
-    return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
-}
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
 /* Fields as they lie in a cell of one of the region's areas. */
@@ -11310,12 +11295,10 @@ static void dlpi_poison_bytes(void *at, uint64_t bytes) {
 #endif
 }
 
-static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
+static void dlpi_unpoison_bytes(void *at DLPI_UNREAD, uint64_t bytes DLPI_UNREAD) {
 #if DLPI_ASAN
     __asan_unpoison_memory_region(at, (size_t)bytes);
 #else
-    DLPI_UNUSED(at);
-    DLPI_UNUSED(bytes);
 #endif
 }
 
@@ -11972,15 +11955,12 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     to = p->place;
     f->seek_no = p->place_seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
-        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        return;
+    if (!f->ended || DLPI_LOAD_RLX(&p->ctl->schedule_code) == 0) { /* our own store */
+        f->ended = 0;
+        dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
+        if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
+        dlpi_schedule_end(p, rc);
     }
-    f->ended = 0;
-    dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
-    if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
-    dlpi_schedule_end(p, rc);
     dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
@@ -12058,6 +12038,11 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     bool whole = !dlpi_is_item_stage(p, st);
     t->row = whole ? 0 : t->unit << shift;
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
+}
+
+/* The owner word of unit t in a stage. */
+static inline uint64_t *dlpi_owner_of(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    return &dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit];
 }
 
 static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
@@ -12263,8 +12248,7 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
-                                t->b);
+    return dlpi_claim_was_freed(dlpi_owner_of(p, st, t), t->b);
 }
 
 /* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
@@ -12378,21 +12362,16 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
-    uint64_t *first = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
-    for (int k = 0; k < w->st->work; k++) {
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_reserve(&owner[t->unit], dlpi_owner_redo(w, t->b));
-    }
+    for (int k = 0; k < w->st->work; k++)
+        dlpi_claim_reserve(dlpi_owner_of(p, p->work[k], t), dlpi_owner_redo(w, t->b));
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done =
             &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         dlpi_gather_take_back(done, rows);
     }
-    for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_free(&owner[t->unit], freed);
-    }
-    dlpi_claim_free(&first[t->unit], freed);
+    for (int k = 1; k <= w->st->work; k++) /* ours is the last of these */
+        dlpi_claim_free(dlpi_owner_of(p, p->work[k], t), freed);
+    dlpi_claim_free(dlpi_owner_of(p, p->work[0], t), freed);
     dlpi_rescan(p, 0, w->st->work);
 }
 
@@ -12676,7 +12655,8 @@ enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 /* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
    batch, or an input. */
 static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
-    return code != DLP_SKIP && !dlpi_never_again(code) && (int)tries < w->st->w.retries;
+    return code != DLP_SKIP && code != DLP_ERR_KILLED && !(DLPI_DEBUG && code == DLPI_OVERRUN) &&
+           (int)tries < w->st->w.retries;
 }
 
 /* How long to wait after so many failures, 1 at least; 0: not at all. */
@@ -13121,11 +13101,6 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
-/* Indices of rows [row, end), by the first stage's worker. */
-static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    w->p->source->indices(w, t);
-}
-
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
    wait for those: the unit is freed as a whole. */
 static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
@@ -13158,16 +13133,15 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
                          bool *ended) {
     const dlp_pipe *p = w->p;
     const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
-    bool open = p->open_end != 0;
-    uint32_t state = dlpi_fate_state(*fate); /* END: seen before */
+    uint32_t state = dlpi_fate_state(*fate); /* END, of an open end alone: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (open && (*ended || state == DLPI_ROW_END)) {
+    } else if (*ended || state == DLPI_ROW_END) {
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
-        if (!open || dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
+        if (dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -13260,7 +13234,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (w->started && !w->alone) dlpi_unit_ahead(w, t);
-    dlpi_unit_indices(w, t);
+    w->p->source->indices(w, t);
     dlpi_unpoison(w->p, t->slot);
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
@@ -13290,7 +13264,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
-        dlpi_unit_indices(w, t);
+        p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
     if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
@@ -13428,7 +13402,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
         return 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (w->started) dlpi_unit_ahead(w, t);
-    dlpi_unit_indices(w, t);
+    p->source->indices(w, t);
     DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
     DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
@@ -13476,7 +13450,7 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
    cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && w->st->n_workers == 1 && w->st->asleep_most > 0 && dlpi_cells_own(p) &&
+    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
            p->item_area == DLPI_REC_CELLS && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
@@ -13545,9 +13519,9 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->call = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
-        struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
+        w->rare->in[f] =
+            (struct dlp_collate_in){&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
-        w->rare->in[f] = in;
     }
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
@@ -13621,8 +13595,7 @@ static int dlpi_collate_fields(const dlp_collate *c) {
                             "of the library");
 }
 
-DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
-    DLPI_UNUSED(user);
+DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
     if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
@@ -13672,8 +13645,7 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
     return 0;
 }
 
-DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
-    DLPI_UNUSED(user);
+DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
     if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
@@ -13763,13 +13735,6 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
-/* Wait before a retry, in pieces: a stop ends it. */
-static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
-    const uint64_t piece = 20000000;
-    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
-    if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
-}
-
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
@@ -13777,12 +13742,14 @@ static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
-/* The wait before a retry is no callback's time. */
+/* Wait before a retry, in pieces: a stop ends it. The wait is no callback's time. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
+    const uint64_t piece = 20000000;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     if (ns == 0) return;
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns() + ns);
-    dlpi_batch_backoff(w, ns);
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
+    if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
 /* How often batch b failed in this stage: a stage of batches has its done words for that.
@@ -13826,12 +13793,12 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
+static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     bool skip = dlpi_slot_idle(p, t->slot);
-    uint64_t *ready;
     int rc = 0;
+    dlpi_clock_in(w);
     DLPI_STORE_RLX(&w->block->current, t->b); /* for observers */
     dlpi_unpoison(p, t->slot);
     if (!skip) rc = dlpi_batch_try(w, t);
@@ -13847,14 +13814,8 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bump(&w->block->items, 1);
     dlpi_bump(&w->block->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
-    ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
-    dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
+    dlpi_gather_pass(&dlpi_stage_words_at(p, t->slot, w->st)->ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w->st->work, t);
-}
-
-static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    dlpi_unit_batch(w, t);
 }
 
 static bool dlpi_batches_step(dlpi_worker *w) {
@@ -13884,10 +13845,6 @@ static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
 }
 
-static inline bool dlpi_full(const dlpi_worker *w) {
-    return w->st->ops->full != NULL && w->st->ops->full(w);
-}
-
 /* Retired, and nothing that it has claimed is still to come back? */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
@@ -13915,7 +13872,7 @@ static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
     if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
-    if (dlpi_full(w) || dlpi_retired(w)) {
+    if ((w->st->ops->full != NULL && w->st->ops->full(w)) || dlpi_retired(w)) {
         dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
         return 0;
     }
@@ -13940,7 +13897,7 @@ static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
     if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
+        dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
 
@@ -14169,13 +14126,6 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has unit t given up what an earlier stage wrote for this one to read? */
-DLPI_COLD
-static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    return (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
-}
-
 /* The dead worker had this unit; ran: its callback, too. */
 DLPI_COLD
 static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
@@ -14194,7 +14144,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
-    bool ran;
+    bool ran, gone; /* gone: it has given up what an earlier stage wrote for this one to read */
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
@@ -14207,8 +14157,9 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
     }
+    gone = (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
     if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !gone))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -14425,7 +14376,6 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
 
 DLPI_COLD
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
     int from = dlpi_active(p, st);
@@ -14433,11 +14383,11 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     if (n == from) return;
     t->cores_said = 0;
     t->changed = p->tune.looks;
-    dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
+    dlpi_sleepers_activate(&p->waiters[st->work].active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                                   /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
-    dlpi_wake_workers(waiters, (uint32_t)st->n_workers);
+    dlpi_wake_workers(p, st);
 }
 
 /* How busy the stage was since the last look; a call under way counts up to now. */
@@ -14535,7 +14485,7 @@ static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     dlpi_tuner *t = &p->tune;
     uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
     double share;
-    if (t->wait_from != 0 && now > t->wait_from) waited += now - t->wait_from;
+    if (p->pace.wait_from != 0 && now > p->pace.wait_from) waited += now - p->pace.wait_from;
     share = waited > before && ns > 0 ? (double)(waited - before) / (double)ns : 0;
     t->due_ns = now + t->every_ns;
     t->waited_ns = waited;
@@ -14598,12 +14548,6 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of the state before (after 0), or after (1), the batch in slot s, or
-   DLPI_NO_SLOT, of what is delivered. NULL: it has none, the position says all. */
-static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
-    return p->source->state(p, s, after);
-}
-
 /* A source that has none has words in its place, which config wrote. At an epoch's beginning there
    is none. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
@@ -14619,7 +14563,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    dlpi_state_source(to, dlpi_state_own(p, s, 1));
+    dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
@@ -14628,7 +14572,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = p->bare ? NULL : dlpi_state_own(p, s, 1);
+        const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
@@ -14655,7 +14599,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->batch = p->after.batch;
     to->position = p->after.position;
     s = dlpi_gaps_state(p, to);
-    dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
+    dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -14690,11 +14634,6 @@ static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     return to;
 }
 
-/* Rows of the epoch before batch k of it, where they follow from k. */
-static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender->position(p, epoch, k);
-}
-
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
@@ -14709,12 +14648,7 @@ static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) 
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
     if (!dlpi_gaps_fits(s, most)) return "window";
-    return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
-}
-
-/* What s->params is a hash of, in words. */
-static const char *dlpi_state_params(const dlp_pipe *p) {
-    return p->lender->params ? p->lender->params : p->source->params;
+    return s->position == p->lender->position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
 /* Is a saved state whole, and of this pipe's order? */
@@ -14743,7 +14677,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
+        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
+                                  s->params, mine.params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
@@ -14844,14 +14779,6 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* Set how many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static void dlpi_burst_set(dlp_pipe *p) {
-    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
     if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
@@ -14884,7 +14811,11 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    dlpi_burst_set(p);
+    /* How many credits to gather before they are fed. The tail is read by every worker, so each
+       publication costs a trip of its line between cores; a consumer that takes batches faster than
+       that feeds several at once. At most a quarter of the credits wait, and none while the
+       consumer waits. */
+    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -14909,18 +14840,25 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     return began;
 }
 
-/* The first batch is there of an epoch that had to begin. */
-static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
-    dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
-    p->pace.border_ns = 0;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+/* The wait since from is over. came: with a batch. */
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
-    p->pace.last_return_ns = to;
+    uint64_t to;
+    for (int i = 0; i < p->n_workers; i++) { /* workers of inline stages rest from now on */
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+    p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.source_waited = false;
     if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
+        dlpi_bump(&p->ctl->borders, 1);
+        dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);
+        p->pace.border_ns = 0;
+    }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
@@ -15035,16 +14973,6 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
    will come any more. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
-}
-
-static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started || w->last_ns == 0) continue;
-        dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
-    }
 }
 
 /* What worker w works on now: index as read before. */
@@ -15195,13 +15123,11 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     from = dlpi_now_ns();
     dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->tune.wait_from = from;
+    p->pace.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->tune.wait_from = 0;
+    p->pace.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_inline_rest(p);
-    dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_consumer_waited(p, from, rc == DLP_OK);
     dlpi_tune(p, p->pace.last_return_ns);
     return rc;
 }
@@ -15896,8 +15822,7 @@ static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list
 }
 
 static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one row here */
-    dlpi_unit t = {a->gen, a->slot, a->row, a->row, a->row + 1, false};
-    return t;
+    return (dlpi_unit){a->gen, a->slot, a->row, a->row, a->row + 1, false};
 }
 
 /* What observers and the supervisor see: the item that is out longest. */
@@ -16018,13 +15943,10 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
     }
     dlpi_attempt_load(w, a);
     if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
-        uint32_t passed;
-        w->passed = 0;
         dlpi_row_other(w, &t, a->row);
-        passed = w->passed;
-        w->passed = 0;
         dlpi_failure_forget(w);
-        dlpi_attempt_done(w, a, 1 - passed);
+        dlpi_attempt_done(w, a, 1 - w->passed);
+        w->passed = 0;
         return true;
     }
     if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
@@ -16088,13 +16010,14 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* A unit was claimed: an attempt has it now. */
-static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
+static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *in = w->self;
     uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
+    dlpi_clock_in(w);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->untouched)
-        dlpi_unit_indices(w, t);
+        w->p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
     if (t->b < in->oldest) in->oldest = t->b;
@@ -16164,8 +16087,7 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
     for (; !dlpi_stopped(w->p); moved = true) {
         if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
             if (!dlpi_in_flight_find(w, &t)) break;
-            dlpi_clock_in(w);
-            dlpi_attempt_take(w, &t);
+            dlpi_in_flight_run(w, &t);
         } else if (in->n_out >= in->n_all) {
             break;
         } else {
@@ -16202,9 +16124,11 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
                                                                 : NULL;
 }
 
-/* The time of what came back: the worker was busy since it was here last. */
-static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
+/* n items came back, a the first of them: the worker was busy since it was here last. */
+static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
     uint64_t ns = now - w->last_ns;
+    dlpi_in_flight_show(w);
+    if (w->last_ns == 0) return;
     dlpi_item_took(w->block, ns / n, 1);
     dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
@@ -16226,12 +16150,6 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
-/* n items came back, a the first of them. */
-static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, int n) {
-    dlpi_in_flight_show(w);
-    if (w->last_ns != 0) dlpi_in_flight_clock(w, a, now, (uint32_t)n);
-}
-
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
@@ -16247,7 +16165,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
             return dlpi_async_broken(w, broken, "gave back an unknown item, place", i);
         dlpi_attempt_back(w, back[i], now);
     }
-    dlpi_in_flight_came(w, back[0], now, n);
+    dlpi_in_flight_came(w, back[0], now, (uint32_t)n);
     if (now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) dlpi_cpu_note(w, &w->cpu, now);
     return n;
 }
@@ -16396,11 +16314,6 @@ static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_running_forget(w);
 }
 
-static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    dlpi_attempt_take(w, t);
-}
-
 static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
@@ -16413,11 +16326,10 @@ static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
-static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_fetch *f = st->self;
     uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
     uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
-    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
@@ -16432,7 +16344,6 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    memset(in, 0, sizeof *in);
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
@@ -16475,14 +16386,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
    those kinds, out of words of the region, which are read in place or through a file. */
 
 typedef struct dlpi_seen_stage {
-    char name[32];
-    int32_t kind, work;              /* work: place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t workers;                 /* 0: inline */
-    int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight;
-    bool zeroes;                                     /* each row, before fetch */
-    bool process;                                    /* its workers are processes */
+    dlpi_stage_rec r;
     const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
     uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
@@ -16632,24 +16536,12 @@ static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* What a stage's record says of its workers, row->n_workers at most. */
-DLPI_COLD
-static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
-    const int32_t n = row->n_workers;
-    row->workers = r->num_workers;
-    row->workers_min = dlpi_seen_within(r->workers_min, n, 0);
-    row->active = dlpi_seen_within(DLPI_LOAD_RLX(&r->active), n, n); /* statistics */
-    row->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
-    row->zeroes = r->zeroes != 0;
-    row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
-}
-
 /* ---- a live pipe ---- */
 
 DLPI_COLD
-static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
+static bool dlpi_word_live(void *region, uint64_t at, uint64_t end DLPI_UNREAD, uint32_t bytes,
+                           uint64_t *to) {
     const uint8_t *word = (const uint8_t *)region + at;
-    DLPI_UNUSED(end);
     /* statistics, here and below */
     *to = bytes == 4 ? DLPI_LOAD_RLX((const uint32_t *)(const void *)word)
                      : DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
@@ -16657,17 +16549,31 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
 }
 
 DLPI_COLD
+static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
+    dlpi_copy_text(r->name, sizeof r->name, st->name);
+    r->kind = st->ops->kind;
+    r->id = st->id;
+    r->work = st->work;
+    r->rule = st->w.dispatch;
+    if (st->work < 0) return;
+    r->first_worker = st->first_worker;
+    r->n_workers = st->n_workers;
+    r->num_workers = st->w.num_workers;
+    r->placement = st->w.num_workers > 0 ? st->w.placement : DLP_PLACE_THREADS;
+    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
+    r->stage_words_offset = st->stage_words_offset;
+    r->in_flight = st->in_flight;
+    r->active = st->at_first;
+    r->workers_min = st->w.workers_min;
+}
+
+DLPI_COLD
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
-    dlpi_copy_text(row->name, sizeof row->name, st->name);
-    row->kind = st->ops->kind;
-    row->work = st->work;
+    dlpi_stage_describe(st, &row->r);
     row->ops = st->ops;
+    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
-    if (st->work < 0) return;
-    row->first_worker = st->first_worker;
-    row->n_workers = st->n_workers;
-    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
 }
 
 /* What the pipe will be, or is: without its region. */
@@ -16687,9 +16593,10 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
-/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
+/* Where all is that the pipe, which has been started, shows. all: with the figures of kinds. */
 DLPI_COLD
-static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
+    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
@@ -16702,15 +16609,9 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
     s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
     s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].work >= 0)
-            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
-}
-
-DLPI_COLD
-static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
-    dlpi_seen_pipe(p, s);
+    for (uint32_t i = 0; i < s->n_stages; i++) /* with what the tuner has changed */
+        dlpi_words_copy(&words, DLPI_REC_STAGES, i, 0, &s->stages[i].r, sizeof s->stages[i].r);
+    if (!all) return;
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
     for (dlp_link *l = s->figures.links; l->from_stage < -1; l++) { /* lanes, which come first */
         const dlp_dataset *d = p->stages[l->to_stage].dataset;
@@ -16730,8 +16631,8 @@ DLPI_COLD
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
-        if (st->work >= 0 && worker - (uint32_t)st->first_worker < (uint32_t)st->n_workers)
-            return st;
+        const uint32_t first = (uint32_t)st->r.first_worker;
+        if (st->r.work >= 0 && worker - first < (uint32_t)st->r.n_workers) return st;
     }
     return NULL;
 }
@@ -24300,7 +24201,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->waiters[p->sink_stage->work], 1, 1);
+    dlpi_wake_some(p, p->sink_stage, 1);
 }
 
 /* ---- batches that span slots ---- */
@@ -24484,39 +24385,23 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .sink = &dlpi_transfer_sink,
 };
 
-static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
-    DLPI_UNUSED(user);
+static int dlpi_host_alloc(void *user DLPI_UNREAD, uint64_t bytes, void **dev) {
     *dev = NULL;
     return posix_memalign(dev, 4096, bytes ? (size_t)bytes : 1);
 }
-static void dlpi_host_free(void *user, void *dev) {
-    DLPI_UNUSED(user);
-    free(dev);
-}
-static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t bytes,
-                          uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
+static void dlpi_host_free(void *user DLPI_UNREAD, void *dev) { free(dev); }
+static int dlpi_host_copy(void *user DLPI_UNREAD, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer DLPI_UNREAD) {
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);
     return 0;
 }
-static int dlpi_host_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
-                                 uint64_t bytes, uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
+static int dlpi_host_copy_within(void *user DLPI_UNREAD, void *to, uint64_t to_at, void *from,
+                                 uint64_t from_at, uint64_t bytes, uint32_t buffer DLPI_UNREAD) {
     memcpy((uint8_t *)to + to_at, (const uint8_t *)from + from_at, (size_t)bytes);
     return 0;
 }
-static int dlpi_host_record(void *user, uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
-    return 0;
-}
-static int dlpi_host_done(void *user, uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
-    return 1;
-}
+static int dlpi_host_record(void *user DLPI_UNREAD, uint32_t buffer DLPI_UNREAD) { return 0; }
+static int dlpi_host_done(void *user DLPI_UNREAD, uint32_t buffer DLPI_UNREAD) { return 1; }
 DLPDEF const dlp_device *dlp_device_host(void) {
     static const dlp_device host = {.name = "host",
                                     .alloc = dlpi_host_alloc,
@@ -27474,9 +27359,7 @@ DLPI_COLD
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
     const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
-    if (name == NULL) return DLP_OK;
-    dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    return DLP_ERR_ARG;
+    return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
 /* Each stage follows the one that was added before it. Done again by each plan and start. */
@@ -27541,28 +27424,20 @@ static int dlpi_check_pipe(dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
    Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
-   from it for others is a number of its own: workers of a stage (an inline one is one), how many of
-   them sleep on the stage's word (of an inline one none), how long to spin. */
+   from it for others is a number of its own: workers of a stage (an inline one is one), how long to
+   spin. On the word of a stage sleep w.num_workers of them, of an inline stage none. */
 
 DLPI_COLD
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
 
+/* Batches under way, where nobody says how many: one if all is inline. */
 DLPI_COLD
-static bool dlpi_all_inline(const dlp_pipe *p) {
+static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].w.num_workers > 0) return false;
-    return true;
-}
-
-/* Batches under way, where nobody says how many. */
-DLPI_COLD
-static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
-
-DLPI_COLD
-static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
-    return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
+        if (p->stages[i].w.num_workers > 0) return 2;
+    return 1;
 }
 
 /* Of a unit, the stages that have workers, in order. */
@@ -27570,12 +27445,12 @@ DLPI_COLD
 static void dlpi_list_unit(dlp_pipe *p, int unit) {
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(p, st)) continue;
+        if (st->ops->unit != unit) continue;
+        if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
         dlpi_tune_take(st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
         st->at_first = st->begin > 0 ? st->begin : 1;
-        st->asleep_most = (uint32_t)st->w.num_workers;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
         p->work[p->n_staffed++] = st;
     }
@@ -27713,7 +27588,7 @@ static int dlpi_busy(dlp_pipe *p) {
 /* Threads are gone or never were: inline workers end. */
 DLPI_COLD
 static void dlpi_close_rest(dlp_pipe *p) {
-    for (int i = 0; p->ctl && i < p->n_workers; i++) {
+    for (int i = 0; i < p->n_workers; i++) {
         if (p->workers[i].joined != -1) continue;
         p->workers[i].joined = 1;
         dlpi_worker_end(&p->workers[i], DLP_OK);
@@ -27863,13 +27738,6 @@ static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
 
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
-DLPI_COLD
-static uint64_t dlpi_pow2(uint64_t n) {
-    uint64_t v = 1;
-    while (v < n) v *= 2;
-    return v;
-}
-
 /* How many batches are under way, and where their numbers are kept. */
 DLPI_COLD
 static int dlpi_resolve_slots(dlp_pipe *p) {
@@ -27879,7 +27747,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
+    for (p->ring = 1; p->ring < p->n_slots * dlpi_gaps_spread(p);) p->ring *= 2;
     p->reach = dlpi_gaps_of(p, 0);
     if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
@@ -27897,7 +27765,7 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlpi_stage *st = p->batcher;
-    bool own = p->has_item_cells && st->fields != NULL;
+    bool own = st->fields != NULL; /* which is refused without a collate */
     return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
                             own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
@@ -28034,7 +27902,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_ring_bytes(p))},
     };
     if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     memcpy(out, all, sizeof all);
@@ -28054,16 +27922,8 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
-    uint8_t *record = st != NULL ? st->self : (void *)p;
-    for (int i = 0, n = dlpi_blocks(p, st, k); i < n; i++) {
-        void *at;
-        memcpy(&at, record + k[i].at, sizeof at);
-        if (!have) free(at);
-        if (!have || at != NULL || k[i].bytes == 0) continue;
-        if ((at = calloc(1, (size_t)k[i].bytes)) == NULL) return false;
-        memcpy(record + k[i].at, &at, sizeof at);
-    }
-    return true;
+    const int n = dlpi_blocks(p, st, k);
+    return dlpi_blocks_keep(st != NULL ? st->self : (void *)p, k, (size_t)n, have);
 }
 
 DLPI_COLD
@@ -28115,8 +27975,8 @@ DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings",
-                   p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
+                   (uint64_t)p->n_workers + 1, 4096);
 }
 
 /* What describes the pipe: it has the table of links, which follows from what stages have. */
@@ -28125,13 +27985,6 @@ static void dlpi_layout_pipe(dlp_pipe *p) {
     dlp_link links[DLP_MAX_LINKS];
     const uint64_t bytes = sizeof(dlpi_pipe_rec) + dlpi_links(p, links) * sizeof *links;
     dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
-}
-
-DLPI_COLD
-static void dlpi_layout_cells(dlp_pipe *p) {
-    dlpi_cells_layout(p);
-    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
-                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one after the other. */
@@ -28147,7 +28000,9 @@ static void dlpi_layout(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_pipe(p);
-    dlpi_layout_cells(p);
+    dlpi_cells_layout(p);
+    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
+                   dlpi_redzone_cells(p), DLPI_LINE);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
@@ -28454,25 +28309,6 @@ static void dlpi_token(uint64_t *token) {
 }
 
 DLPI_COLD
-static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
-    dlpi_copy_text(r->name, sizeof r->name, st->name);
-    r->kind = st->ops->kind;
-    r->id = st->id;
-    r->work = st->work;
-    r->placement = st->w.placement;
-    r->rule = st->w.dispatch;
-    if (st->work < 0) return;
-    r->first_worker = st->first_worker;
-    r->n_workers = st->n_workers;
-    r->num_workers = st->w.num_workers;
-    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
-    r->stage_words_offset = st->stage_words_offset;
-    r->in_flight = st->in_flight;
-    r->active = st->at_first;
-    r->workers_min = st->w.workers_min;
-}
-
-DLPI_COLD
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -28547,19 +28383,12 @@ static void dlpi_region_init(dlp_pipe *p) {
 }
 
 DLPI_COLD
-static void dlpi_counters_live(dlp_pipe *p) {
-    for (uint32_t i = 0; i < p->d.n_counters; i++)
-        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
-}
-
-DLPI_COLD
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
-    if (ok) {
-        dlpi_counters_live(p);
-        return DLP_OK;
-    }
+    for (uint32_t i = 0; i < p->d.n_counters && ok; i++)
+        p->counters[i].words = p->counted + i * (dlpi_ring_bytes(p) / sizeof(uint64_t));
+    if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
@@ -28588,7 +28417,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
-    w->note.said = 0;
     w->item.call = &w->note;
     w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
     w->parked = w->rare->parked;
@@ -35835,13 +35663,13 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
     memset(out, 0, sizeof *out);
     out->stage = (int32_t)(st - s->stages);
-    out->worker = (int32_t)i - st->first_worker;
+    out->worker = (int32_t)i - st->r.first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    out->process = st->process;
+    out->process = st->r.placement; /* 1: DLP_PLACE_PROCESSES */
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -35871,7 +35699,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 /* Percentiles of a stage, and its slowest worker beside all others. */
 DLPI_COLD
 static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    const uint32_t first = (uint32_t)st->first_worker, workers = (uint32_t)st->n_workers;
+    const uint32_t first = (uint32_t)st->r.first_worker, workers = (uint32_t)st->r.n_workers;
     uint64_t all[DLPI_HIST] = {0}, n = 0;
     for (uint32_t k = 0; k < workers; k++) n += dlpi_hist_add(s, first + k, all);
     out->p50_ns = dlpi_percentile(all, n, 50);
@@ -35905,21 +35733,21 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
 /* out: with the figures of its kind. */
 DLPI_COLD
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    dlpi_copy_text(out->name, sizeof out->name, st->name);
-    out->kind = st->kind;
-    if (st->work < 0) return;
-    out->workers = st->workers;
-    if (st->workers_min > 0) {
-        out->workers = st->active;
-        out->workers_min = st->workers_min;
-        out->workers_max = st->n_workers;
+    dlpi_copy_text(out->name, sizeof out->name, st->r.name);
+    out->kind = st->r.kind;
+    if (st->r.work < 0) return;
+    out->workers = st->r.num_workers;
+    if (st->r.workers_min > 0) {
+        out->workers = st->r.active;
+        out->workers_min = st->r.workers_min;
+        out->workers_max = st->r.n_workers;
     }
     /* items: of the first stages, and of what stands beside them all */
-    out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
-    out->in_flight = st->in_flight;
-    out->zeroes = st->zeroes;
-    for (int k = 0; k < st->n_workers; k++)
-        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
+    out->unit_is_batch = st->r.work >= (int)s->n_item_work && st->r.work < (int)s->n_work;
+    out->in_flight = st->r.in_flight;
+    out->zeroes = st->r.zeroes;
+    for (int k = 0; k < st->r.n_workers; k++)
+        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->r.first_worker + k)), out);
     dlpi_stage_times(s, st, out);
 }
 
@@ -35929,7 +35757,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     const uint64_t used = (uint64_t)out->in_flight + out->held;
     for (uint32_t i = 0; i < out->n_links; i++) {
         dlp_link *l = &out->links[i];
-        const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].work;
+        const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].r.work;
         if (l->from_stage < -1 || work >= (int32_t)s->n_work) continue; /* the kind says it */
         if (l->to_stage < 0)
             l->depth = out->ready;
@@ -36060,7 +35888,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
     if (name && st == NULL)
         dlpi_copy_text(name, 32, "consumer");
     else if (name)
-        snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
+        snprintf(name, 32, "%.24s-%d", st->r.name, (int)worker - st->r.first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
     for (from = head - n; from != head; from++) {
         const uint64_t *at =
@@ -37531,11 +37359,6 @@ static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32
     return b->done[k - 1] == dlpi_sim_units(m, k - 1);
 }
 
-DLPI_COLD
-static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
-    return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
-}
-
 /* Begin the oldest work that there is for stage k. */
 DLPI_COLD
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
@@ -37566,9 +37389,10 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
 DLPI_COLD
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
+    const uint32_t last = m->n_stages - 1;
     for (uint64_t i = m->base; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
-        if (!b->taken && dlpi_sim_complete(m, b)) {
+        if (!b->taken && b->done[last] == dlpi_sim_units(m, last)) {
             b->taken = true;
             m->taken++;
             while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
@@ -38705,7 +38529,7 @@ static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
         const dlpi_seen_stage *st = &s->stages[i];
         char line[256] = ""; /* its end may be missing */
         if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
-            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->r.name, line);
     }
 }
 
@@ -39820,7 +39644,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.epoch = epoch;
     s.batch = batch;
     if (p->source->state == dlpi_source_stateless)
-        s.position = dlpi_state_position(p, epoch, batch);
+        s.position = p->lender->position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
@@ -43070,7 +42894,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
 static uint64_t dlpi_counter_room(const dlp_pipe *p) {
-    return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
+    return dlpi_ring_bytes(p) / (2 * sizeof(uint64_t));
 }
 
 static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
@@ -43112,10 +42936,7 @@ static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) 
     if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (all)
-        dlpi_seen_all(p, s);
-    else
-        dlpi_seen_pipe(p, s);
+    dlpi_seen_pipe(p, all, s);
     return DLP_OK;
 }
 

@@ -665,7 +665,6 @@ struct dlp_monitor {
     dlp_monitor_info info;
     dlpi_area areas[DLPI_AREAS]; /* that its records speak of */
     dlpi_pipe_rec pipe;
-    dlpi_stage_rec stages[DLP_MAX_STAGES];
     dlpi_seen seen;               /* of what follows */
     dlp_error error;              /* the pipe's; code 0: none */
     uint64_t per_epoch;           /* batches, UINT64_MAX: not known */
@@ -783,17 +782,17 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
         return DLPI_VIEW_FAULT(err, "the region does not describe its pipe");
     r->name[sizeof r->name - 1] = 0;
     if (dlpi_view_numbers_ok(r) && dlpi_view_areas_ok(m, r)) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its pipe is damaged");
+    return DLPI_VIEW_FAULT(err, "the region's description of its pipe is damaged");
 }
 
 /* Does the stage have its place, its workers (none shared), its words in the slots? */
 DLPI_COLD
-static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, int32_t id,
-                               uint8_t *owned, uint32_t *works) {
+static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t id, uint8_t *owned,
+                               uint32_t *works) {
     const dlpi_pipe_rec *p = &m->pipe;
     const dlpi_stage_ops *ops = dlpi_kind_ops(s->kind);
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
+    if (s->work < 0) s->first_worker = s->n_workers = s->num_workers = 0;
     if (s->work < 0) return true;
     if (s->work >= DLP_MAX_STAGES || (*works >> s->work & 1) != 0) return false;
     if (ops && ((uint32_t)s->work >= p->n_work) != (ops->unit == DLPI_UNIT_CELLS)) return false;
@@ -816,7 +815,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     bool ok = true;
     if (owned == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     for (uint32_t i = 0; ok && i < m->pipe.n_stages; i++) {
-        dlpi_stage_rec *s = &m->stages[i];
+        dlpi_stage_rec *s = &m->seen.stages[i].r;
         ok = dlpi_view_read(m, DLPI_REC_STAGES, i, 0, s, sizeof *s) &&
              dlpi_view_stage_ok(m, s, (int32_t)i, owned, &works);
         s->name[sizeof s->name - 1] = 0;
@@ -824,26 +823,24 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     for (uint32_t i = 0; ok && i < m->pipe.n_workers; i++) ok = owned[i] == 1;
     for (uint32_t i = 0; ok && i < m->pipe.n_work; i++) ok = (works >> i & 1) != 0;
     free(owned);
-    if (ok) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its stages is damaged");
+    return ok ? DLP_OK : DLPI_VIEW_FAULT(err, "the region's description of its stages is damaged");
 }
 
-/* A stage as it is seen; its numbers of workers are checked. */
+/* A stage as it is seen: the numbers that its record may have wrong. */
 DLPI_COLD
 static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     dlpi_seen *s = &m->seen;
     dlpi_seen_stage *row = &s->stages[i];
-    const dlpi_stage_rec *r = &m->stages[i];
-    memcpy(row->name, r->name, sizeof row->name);
-    row->kind = r->kind;
+    dlpi_stage_rec *r = &row->r;
     row->ops = dlpi_kind_ops(r->kind); /* NULL: of a newer version */
-    if ((row->work = r->work) < 0) return;
-    row->first_worker = r->first_worker;
-    row->n_workers = r->n_workers;
-    dlpi_seen_numbers(r, row);
-    if ((uint32_t)r->work < s->n_work) row->ready_at = (uint64_t)r->work * sizeof *m->ready;
-    if ((uint32_t)r->work < s->n_work) s->work[r->work] = (int32_t)i;
+    r->workers_min = dlpi_seen_within(r->workers_min, r->n_workers, 0);
+    r->active = dlpi_seen_within(r->active, r->n_workers, r->n_workers);
+    r->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
+    r->zeroes = r->zeroes != 0;
+    r->placement = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
+    if (r->work < 0 || (uint32_t)r->work >= s->n_work) return;
+    row->ready_at = (uint64_t)r->work * sizeof *m->ready;
+    s->work[r->work] = (int32_t)i;
 }
 
 DLPI_COLD
@@ -864,17 +861,23 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->areas = m->areas;
 }
 
+/* Allocate the copies, or free them. What is allocated is counted by numbers that were checked. */
 DLPI_COLD
-static void dlpi_view_free(dlp_monitor *m) {
-    free(m->ctl);
-    free(m->order);
-    free(m->taken);
-    free(m->ready);
-    free(m->slot_seen);
-    free(m->trace_head);
-    free(m->trace_n);
-    free(m->trace);
-    free(m->blocks);
+static bool dlpi_view_blocks(dlp_monitor *m, bool have) {
+    const dlpi_pipe_rec *r = &m->pipe;
+    const uint64_t lanes = (uint64_t)r->n_workers + 1;
+    const dlpi_block all[] = {
+        {offsetof(dlp_monitor, ctl), 2 * sizeof *m->ctl},
+        {offsetof(dlp_monitor, order), (uint64_t)r->ring * 2 * sizeof *m->order},
+        {offsetof(dlp_monitor, taken), r->ring},
+        {offsetof(dlp_monitor, ready), (uint64_t)r->n_slots * r->n_work * sizeof *m->ready},
+        {offsetof(dlp_monitor, slot_seen), r->n_slots},
+        {offsetof(dlp_monitor, trace_head), lanes * sizeof *m->trace_head},
+        {offsetof(dlp_monitor, trace_n), lanes * sizeof *m->trace_n},
+        {offsetof(dlp_monitor, trace), lanes * m->seen.trace_events * sizeof *m->trace},
+        {offsetof(dlp_monitor, blocks), lanes * sizeof *m->blocks},
+    };
+    return dlpi_blocks_keep(m, all, sizeof all / sizeof *all, have);
 }
 
 /* Make room for what the records say, still without its numbers. */
@@ -897,18 +900,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     s->cpus = (uint32_t)r->cpus;
     s->plan_bytes = r->plan_bytes;
     if (s->trace_events > most) s->trace_events = (uint32_t)most;
-    m->ctl = calloc(2, sizeof *m->ctl);
-    m->order = calloc((size_t)r->ring * 2, sizeof *m->order);
-    m->taken = calloc(r->ring, 1);
-    m->ready = calloc((size_t)r->n_slots * r->n_work, sizeof *m->ready);
-    m->slot_seen = calloc(r->n_slots, 1);
-    m->trace_head = calloc(lanes, sizeof *m->trace_head);
-    m->trace_n = calloc(lanes, sizeof *m->trace_n);
-    m->trace = calloc(lanes * s->trace_events, sizeof *m->trace);
-    m->blocks = calloc(lanes, sizeof *m->blocks);
-    if (!m->ctl || !m->order || !m->taken || !m->ready || !m->slot_seen || !m->trace_head ||
-        !m->trace_n || !m->trace || !m->blocks)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    if (!dlpi_view_blocks(m, true)) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     dlpi_view_point(m);
     return DLP_OK;
 }
@@ -922,7 +914,7 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         if (m->slot_seen[slot] != 0) continue;
         m->slot_seen[slot] = 1;
         for (uint32_t i = 0; i < s->n_stages; i++) {
-            const dlpi_stage_rec *r = &m->stages[i];
+            const dlpi_stage_rec *r = &s->stages[i].r;
             if (r->work < 0 || (uint32_t)r->work >= s->n_work) continue;
             if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot,
                                 r->stage_words_offset + offsetof(dlpi_stage_words, ready),
@@ -1002,12 +994,11 @@ static bool dlpi_view_workers(dlp_monitor *m) {
 DLPI_COLD
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
-        dlpi_stage_rec *r = &m->stages[i];
-        if (r->work < 0) continue;
+        dlpi_stage_rec *r = &m->seen.stages[i].r;
         if (!dlpi_view_read(m, DLPI_REC_STAGES, i, offsetof(dlpi_stage_rec, active), &r->active,
                             sizeof r->active))
             return false;
-        dlpi_seen_numbers(r, &m->seen.stages[i]);
+        r->active = dlpi_seen_within(r->active, r->n_workers, r->n_workers);
     }
     return true;
 }
@@ -1324,7 +1315,6 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
 
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
     int nudge[2], alive[2];       /* [0] is read, [1] written */
@@ -2254,8 +2244,8 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
                     &c->s.wait.yields);
     ok = ok && dlpi_subscriber_share_ok(c);
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
-        if (c->m->stages[i].work == (int32_t)c->layout.after)
-            c->s.final_at = c->m->stages[i].stage_words_offset;
+        if (c->m->seen.stages[i].r.work == (int32_t)c->layout.after)
+            c->s.final_at = c->m->seen.stages[i].r.stage_words_offset;
     ok = ok && dlpi_subscriber_layout_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
@@ -2583,9 +2573,7 @@ DLPI_COLD
 static int dlpi_shm_open(dlp_pipe *p) { return p->d.shm ? dlpi_shm_make(p) : DLP_OK; }
 
 DLPI_COLD
-static int dlpi_shm_processes(dlp_pipe *p, const dlpi_stage *st) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(st);
+static int dlpi_shm_processes(dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st DLPI_UNREAD) {
     return DLP_OK;
 }
 
@@ -2616,8 +2604,7 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc = dlpi_procs_alloc(p);
     if (rc != DLP_OK) return rc;
-    s->owner = getpid();
-    s->caller_fd = dlpi_pidfd_open(s->owner);
+    s->caller_fd = dlpi_pidfd_open(getpid());
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
     /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
@@ -2793,7 +2780,7 @@ static const dlpi_beside_ops *dlpi_shm = &dlpi_shm_table;
 
 /* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
 DLPI_COLD
-static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
+static int dlpi_names_each(void (*each)(const char *name, const char *path, void *to), void *to) {
     DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const struct dirent *d;
     const size_t n = sizeof DLPI_NAME_PREFIX - 1;
@@ -2814,22 +2801,19 @@ typedef struct dlpi_names_list {
 } dlpi_names_list;
 
 DLPI_COLD
-static int dlpi_shm_names_add(const char *name, const char *path, void *to) {
+static void dlpi_shm_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
     dlp_shm_name one;
     memset(&one, 0, sizeof one);
     dlpi_copy_text(one.name, sizeof one.name, name);
-    if (dlpi_name_look(path, &one) != DLP_OK) return 0;
+    if (dlpi_name_look(path, &one) != DLP_OK) return;
     if (l->n < l->max) l->out[l->n] = one;
     if (l->n < INT_MAX) l->n++;
-    return 0;
 }
 
 DLPI_COLD
-static int dlpi_names_sweep(const char *name, const char *path, void *to) {
-    DLPI_UNUSED(name);
+static void dlpi_names_sweep(const char *name DLPI_UNREAD, const char *path, void *to) {
     if (dlpi_name_sweep(path) == 1) ++*(int *)to;
-    return 0;
 }
 
 DLPI_COLD
@@ -2938,7 +2922,7 @@ DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
 DLPI_COLD
 DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     if (m == NULL) return;
-    dlpi_view_free(m);
+    dlpi_view_blocks(m, false);
     if (m->fd >= 0) close(m->fd);
     if (m->proc >= 0) close(m->proc);
     free(m);

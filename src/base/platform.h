@@ -1,5 +1,6 @@
 #pragma once
 /* tests: compile/matrix */
+#include "api/atomics.h"
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-platform   SYSTEM HEADERS, SWITCHES */
@@ -68,6 +69,27 @@ static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
 static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     if (sum == UINT64_MAX) return sum;
     return part < sum ? sum - part : 0;
+}
+
+/* Memory of this process that a record keeps. A pipe's start allocates what the plan counts. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: the block is there already */
+    uint64_t bytes;
+} dlpi_block;
+
+/* Allocate n blocks of a record, as zeros. Returns false if there is no memory. Not have: free
+   them. */
+DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, const dlpi_block *k,
+                                                               size_t n, bool have) {
+    for (; n > 0; n--, k++) {
+        void *at;
+        memcpy(&at, (uint8_t *)record + k->at, sizeof at);
+        if (!have) free(at);
+        if (!have || at != NULL || k->bytes == 0) continue;
+        if ((at = calloc(1, (size_t)k->bytes)) == NULL) return false;
+        memcpy((uint8_t *)record + k->at, &at, sizeof at);
+    }
+    return true;
 }
 
 /* For qsort, of numbers. */

@@ -11,9 +11,7 @@
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
     const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
-    if (name == NULL) return DLP_OK;
-    dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    return DLP_ERR_ARG;
+    return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
 /* Each stage follows the one that was added before it. Done again by each plan and start. */

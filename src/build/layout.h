@@ -6,12 +6,6 @@
 #include "build/placement.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
-static uint64_t dlpi_pow2(uint64_t n) {
-    uint64_t v = 1;
-    while (v < n) v *= 2;
-    return v;
-}
-
 /* How many batches are under way, and where their numbers are kept. */
 static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
@@ -20,7 +14,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
+    for (p->ring = 1; p->ring < p->n_slots * dlpi_gaps_spread(p);) p->ring *= 2;
     p->reach = dlpi_gaps_of(p, 0);
     if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
@@ -36,7 +30,7 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlpi_stage *st = p->batcher;
-    bool own = p->has_item_cells && st->fields != NULL;
+    bool own = st->fields != NULL; /* which is refused without a collate */
     return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
                             own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
@@ -163,7 +157,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_ring_bytes(p))},
     };
     if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     memcpy(out, all, sizeof all);
@@ -181,16 +175,8 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
    have: free them; returns true. */
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
-    uint8_t *record = st != NULL ? st->self : (void *)p;
-    for (int i = 0, n = dlpi_blocks(p, st, k); i < n; i++) {
-        void *at;
-        memcpy(&at, record + k[i].at, sizeof at);
-        if (!have) free(at);
-        if (!have || at != NULL || k[i].bytes == 0) continue;
-        if ((at = calloc(1, (size_t)k[i].bytes)) == NULL) return false;
-        memcpy(record + k[i].at, &at, sizeof at);
-    }
-    return true;
+    const int n = dlpi_blocks(p, st, k);
+    return dlpi_blocks_keep(st != NULL ? st->self : (void *)p, k, (size_t)n, have);
 }
 
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
@@ -237,8 +223,8 @@ static void dlpi_layout_table(dlp_pipe *p) {
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings",
-                   p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
+                   (uint64_t)p->n_workers + 1, 4096);
 }
 
 /* What describes the pipe: it has the table of links, which follows from what stages have. */
@@ -246,12 +232,6 @@ static void dlpi_layout_pipe(dlp_pipe *p) {
     dlp_link links[DLP_MAX_LINKS];
     const uint64_t bytes = sizeof(dlpi_pipe_rec) + dlpi_links(p, links) * sizeof *links;
     dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
-}
-
-static void dlpi_layout_cells(dlp_pipe *p) {
-    dlpi_cells_layout(p);
-    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
-                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one after the other. */
@@ -266,7 +246,9 @@ static void dlpi_layout(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_pipe(p);
-    dlpi_layout_cells(p);
+    dlpi_cells_layout(p);
+    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
+                   dlpi_redzone_cells(p), DLPI_LINE);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));

@@ -5,36 +5,30 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
    Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
-   from it for others is a number of its own: workers of a stage (an inline one is one), how many of
-   them sleep on the stage's word (of an inline one none), how long to spin. */
+   from it for others is a number of its own: workers of a stage (an inline one is one), how long to
+   spin. On the word of a stage sleep w.num_workers of them, of an inline stage none. */
 
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
 
-static bool dlpi_all_inline(const dlp_pipe *p) {
+/* Batches under way, where nobody says how many: one if all is inline. */
+static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].w.num_workers > 0) return false;
-    return true;
-}
-
-/* Batches under way, where nobody says how many. */
-static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
-
-static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
-    return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
+        if (p->stages[i].w.num_workers > 0) return 2;
+    return 1;
 }
 
 /* Of a unit, the stages that have workers, in order. */
 static void dlpi_list_unit(dlp_pipe *p, int unit) {
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(p, st)) continue;
+        if (st->ops->unit != unit) continue;
+        if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
         dlpi_tune_take(st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
         st->at_first = st->begin > 0 ? st->begin : 1;
-        st->asleep_most = (uint32_t)st->w.num_workers;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
         p->work[p->n_staffed++] = st;
     }
@@ -164,7 +158,7 @@ static int dlpi_busy(dlp_pipe *p) {
 
 /* Threads are gone or never were: inline workers end. */
 static void dlpi_close_rest(dlp_pipe *p) {
-    for (int i = 0; p->ctl && i < p->n_workers; i++) {
+    for (int i = 0; i < p->n_workers; i++) {
         if (p->workers[i].joined != -1) continue;
         p->workers[i].joined = 1;
         dlpi_worker_end(&p->workers[i], DLP_OK);

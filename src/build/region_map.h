@@ -113,24 +113,6 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
-static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
-    dlpi_copy_text(r->name, sizeof r->name, st->name);
-    r->kind = st->ops->kind;
-    r->id = st->id;
-    r->work = st->work;
-    r->placement = st->w.placement;
-    r->rule = st->w.dispatch;
-    if (st->work < 0) return;
-    r->first_worker = st->first_worker;
-    r->n_workers = st->n_workers;
-    r->num_workers = st->w.num_workers;
-    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
-    r->stage_words_offset = st->stage_words_offset;
-    r->in_flight = st->in_flight;
-    r->active = st->at_first;
-    r->workers_min = st->w.workers_min;
-}
-
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);

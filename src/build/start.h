@@ -5,18 +5,12 @@
 #include "build/limits.h"
 #include "build/placement.h"
 #include "build/region_map.h"
-static void dlpi_counters_live(dlp_pipe *p) {
-    for (uint32_t i = 0; i < p->d.n_counters; i++)
-        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
-}
-
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
-    if (ok) {
-        dlpi_counters_live(p);
-        return DLP_OK;
-    }
+    for (uint32_t i = 0; i < p->d.n_counters && ok; i++)
+        p->counters[i].words = p->counted + i * (dlpi_ring_bytes(p) / sizeof(uint64_t));
+    if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
@@ -44,7 +38,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
-    w->note.said = 0;
     w->item.call = &w->note;
     w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
     w->parked = w->rare->parked;

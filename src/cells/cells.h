@@ -74,24 +74,19 @@ static void dlpi_cells_ends(dlp_pipe *p) {
 
 /* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
-    uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
-    if (!p->has_item_cells) {
-        p->slot.lengths = dlpi_take_bytes(at, p->items.any_ragged ? all : 0, 1);
-        p->slot.item_lengths = p->slot.lengths;
-        p->slot.offsets = p->slot.fmeta = *at;
-        return;
-    }
-    p->slot.lengths = dlpi_take_bytes(at, all, 1);
-    p->slot.item_lengths =
-        dlpi_take_bytes(at, p->items.any_ragged ? dlpi_times(p->items.n, rows8) : 0, 1);
-    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(p->batches.n, rows8 + 8), 1);
-    p->slot.fmeta = dlpi_take_bytes(at, p->batches.n * sizeof(dlpi_fmeta), 1);
+    const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
+                   made = p->has_item_cells ? p->batches.n : 0;
+    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0, most = made > 0 ? made : ragged;
+    p->slot.lengths = dlpi_take_bytes(at, dlpi_times(most, rows8), 1);
+    p->slot.item_lengths = p->slot.lengths;
+    if (made > 0) p->slot.item_lengths = dlpi_take_bytes(at, dlpi_times(ragged, rows8), 1);
+    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(made, rows8 + 8), 1);
+    p->slot.fmeta = dlpi_take_bytes(at, made * sizeof(dlpi_fmeta), 1);
 }
 
 static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
-                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                   p->has_item_cells ? p->prefetch : 0, 4096);
+                   dlpi_fields_bytes(&p->items), p->has_item_cells ? p->prefetch : 0, 4096);
     dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, p->lender->words.cells,
                    dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
     dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, p->lender->words.zeros,

@@ -101,10 +101,6 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     return rc;
 }
 
-/* A failure that is not tried again. */
-static inline bool dlpi_never_again(int rc) {
-    return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
-}
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
 /* Fields as they lie in a cell of one of the region's areas. */
@@ -234,12 +230,10 @@ static void dlpi_poison_bytes(void *at, uint64_t bytes) {
 #endif
 }
 
-static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
+static void dlpi_unpoison_bytes(void *at DLPI_UNREAD, uint64_t bytes DLPI_UNREAD) {
 #if DLPI_ASAN
     __asan_unpoison_memory_region(at, (size_t)bytes);
 #else
-    DLPI_UNUSED(at);
-    DLPI_UNUSED(bytes);
 #endif
 }
 

@@ -114,16 +114,6 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
-static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started || w->last_ns == 0) continue;
-        dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
-    }
-}
-
 /* What worker w works on now: index as read before. */
 static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
@@ -272,13 +262,11 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     from = dlpi_now_ns();
     dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->tune.wait_from = from;
+    p->pace.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->tune.wait_from = 0;
+    p->pace.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_inline_rest(p);
-    dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_consumer_waited(p, from, rc == DLP_OK);
     dlpi_tune(p, p->pace.last_return_ns);
     return rc;
 }

@@ -4,14 +4,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* Set how many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static void dlpi_burst_set(dlp_pipe *p) {
-    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
     if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
@@ -44,7 +36,11 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    dlpi_burst_set(p);
+    /* How many credits to gather before they are fed. The tail is read by every worker, so each
+       publication costs a trip of its line between cores; a consumer that takes batches faster than
+       that feeds several at once. At most a quarter of the credits wait, and none while the
+       consumer waits. */
+    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -69,18 +65,25 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     return began;
 }
 
-/* The first batch is there of an epoch that had to begin. */
-static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
-    dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
-    p->pace.border_ns = 0;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+/* The wait since from is over. came: with a batch. */
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
-    p->pace.last_return_ns = to;
+    uint64_t to;
+    for (int i = 0; i < p->n_workers; i++) { /* workers of inline stages rest from now on */
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+    p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.source_waited = false;
     if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
+        dlpi_bump(&p->ctl->borders, 1);
+        dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);
+        p->pace.border_ns = 0;
+    }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);

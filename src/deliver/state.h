@@ -39,12 +39,6 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of the state before (after 0), or after (1), the batch in slot s, or
-   DLPI_NO_SLOT, of what is delivered. NULL: it has none, the position says all. */
-static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
-    return p->source->state(p, s, after);
-}
-
 /* A source that has none has words in its place, which config wrote. At an epoch's beginning there
    is none. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
@@ -60,7 +54,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    dlpi_state_source(to, dlpi_state_own(p, s, 1));
+    dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
@@ -69,7 +63,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = p->bare ? NULL : dlpi_state_own(p, s, 1);
+        const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
@@ -96,7 +90,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->batch = p->after.batch;
     to->position = p->after.position;
     s = dlpi_gaps_state(p, to);
-    dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
+    dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -131,11 +125,6 @@ static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     return to;
 }
 
-/* Rows of the epoch before batch k of it, where they follow from k. */
-static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender->position(p, epoch, k);
-}
-
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
@@ -150,12 +139,7 @@ static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) 
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
     if (!dlpi_gaps_fits(s, most)) return "window";
-    return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
-}
-
-/* What s->params is a hash of, in words. */
-static const char *dlpi_state_params(const dlp_pipe *p) {
-    return p->lender->params ? p->lender->params : p->source->params;
+    return s->position == p->lender->position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
 /* Is a saved state whole, and of this pipe's order? */
@@ -184,7 +168,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
+        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
+                                  s->params, mine.params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,

@@ -138,8 +138,7 @@ static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list
 }
 
 static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one row here */
-    dlpi_unit t = {a->gen, a->slot, a->row, a->row, a->row + 1, false};
-    return t;
+    return (dlpi_unit){a->gen, a->slot, a->row, a->row, a->row + 1, false};
 }
 
 /* What observers and the supervisor see: the item that is out longest. */
@@ -260,13 +259,10 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
     }
     dlpi_attempt_load(w, a);
     if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
-        uint32_t passed;
-        w->passed = 0;
         dlpi_row_other(w, &t, a->row);
-        passed = w->passed;
-        w->passed = 0;
         dlpi_failure_forget(w);
-        dlpi_attempt_done(w, a, 1 - passed);
+        dlpi_attempt_done(w, a, 1 - w->passed);
+        w->passed = 0;
         return true;
     }
     if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
@@ -330,13 +326,14 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* A unit was claimed: an attempt has it now. */
-static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
+static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *in = w->self;
     uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
+    dlpi_clock_in(w);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->untouched)
-        dlpi_unit_indices(w, t);
+        w->p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
     if (t->b < in->oldest) in->oldest = t->b;
@@ -406,8 +403,7 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
     for (; !dlpi_stopped(w->p); moved = true) {
         if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
             if (!dlpi_in_flight_find(w, &t)) break;
-            dlpi_clock_in(w);
-            dlpi_attempt_take(w, &t);
+            dlpi_in_flight_run(w, &t);
         } else if (in->n_out >= in->n_all) {
             break;
         } else {
@@ -444,9 +440,11 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
                                                                 : NULL;
 }
 
-/* The time of what came back: the worker was busy since it was here last. */
-static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
+/* n items came back, a the first of them: the worker was busy since it was here last. */
+static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
     uint64_t ns = now - w->last_ns;
+    dlpi_in_flight_show(w);
+    if (w->last_ns == 0) return;
     dlpi_item_took(w->block, ns / n, 1);
     dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
@@ -468,12 +466,6 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
-/* n items came back, a the first of them. */
-static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, int n) {
-    dlpi_in_flight_show(w);
-    if (w->last_ns != 0) dlpi_in_flight_clock(w, a, now, (uint32_t)n);
-}
-
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
@@ -489,7 +481,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
             return dlpi_async_broken(w, broken, "gave back an unknown item, place", i);
         dlpi_attempt_back(w, back[i], now);
     }
-    dlpi_in_flight_came(w, back[0], now, n);
+    dlpi_in_flight_came(w, back[0], now, (uint32_t)n);
     if (now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) dlpi_cpu_note(w, &w->cpu, now);
     return n;
 }
@@ -638,11 +630,6 @@ static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_running_forget(w);
 }
 
-static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    dlpi_attempt_take(w, t);
-}
-
 static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
@@ -655,11 +642,10 @@ static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
-static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_fetch *f = st->self;
     uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
     uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
-    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
@@ -674,7 +660,6 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    memset(in, 0, sizeof *in);
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;

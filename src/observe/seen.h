@@ -11,14 +11,7 @@
    those kinds, out of words of the region, which are read in place or through a file. */
 
 typedef struct dlpi_seen_stage {
-    char name[32];
-    int32_t kind, work;              /* work: place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t workers;                 /* 0: inline */
-    int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight;
-    bool zeroes;                                     /* each row, before fetch */
-    bool process;                                    /* its workers are processes */
+    dlpi_stage_rec r;
     const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
     uint64_t ready_at;                               /* in a slot */
     int (*tell)(void *user, char *buf, size_t size); /* or NULL */
@@ -159,39 +152,41 @@ static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* What a stage's record says of its workers, row->n_workers at most. */
-static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
-    const int32_t n = row->n_workers;
-    row->workers = r->num_workers;
-    row->workers_min = dlpi_seen_within(r->workers_min, n, 0);
-    row->active = dlpi_seen_within(DLPI_LOAD_RLX(&r->active), n, n); /* statistics */
-    row->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
-    row->zeroes = r->zeroes != 0;
-    row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
-}
-
 /* ---- a live pipe ---- */
 
-static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
+static bool dlpi_word_live(void *region, uint64_t at, uint64_t end DLPI_UNREAD, uint32_t bytes,
+                           uint64_t *to) {
     const uint8_t *word = (const uint8_t *)region + at;
-    DLPI_UNUSED(end);
     /* statistics, here and below */
     *to = bytes == 4 ? DLPI_LOAD_RLX((const uint32_t *)(const void *)word)
                      : DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
     return true;
 }
 
+static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
+    dlpi_copy_text(r->name, sizeof r->name, st->name);
+    r->kind = st->ops->kind;
+    r->id = st->id;
+    r->work = st->work;
+    r->rule = st->w.dispatch;
+    if (st->work < 0) return;
+    r->first_worker = st->first_worker;
+    r->n_workers = st->n_workers;
+    r->num_workers = st->w.num_workers;
+    r->placement = st->w.num_workers > 0 ? st->w.placement : DLP_PLACE_THREADS;
+    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
+    r->stage_words_offset = st->stage_words_offset;
+    r->in_flight = st->in_flight;
+    r->active = st->at_first;
+    r->workers_min = st->w.workers_min;
+}
+
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
-    dlpi_copy_text(row->name, sizeof row->name, st->name);
-    row->kind = st->ops->kind;
-    row->work = st->work;
+    dlpi_stage_describe(st, &row->r);
     row->ops = st->ops;
+    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
     row->tell = st->w.tell;
     row->tell_user = st->w.worker_user;
-    if (st->work < 0) return;
-    row->first_worker = st->first_worker;
-    row->n_workers = st->n_workers;
-    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
 }
 
 /* What the pipe will be, or is: without its region. */
@@ -210,8 +205,9 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
-/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
-static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+/* Where all is that the pipe, which has been started, shows. all: with the figures of kinds. */
+static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
+    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
@@ -224,14 +220,9 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
     s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
     s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].work >= 0)
-            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
-}
-
-static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
-    dlpi_seen_pipe(p, s);
+    for (uint32_t i = 0; i < s->n_stages; i++) /* with what the tuner has changed */
+        dlpi_words_copy(&words, DLPI_REC_STAGES, i, 0, &s->stages[i].r, sizeof s->stages[i].r);
+    if (!all) return;
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
     for (dlp_link *l = s->figures.links; l->from_stage < -1; l++) { /* lanes, which come first */
         const dlp_dataset *d = p->stages[l->to_stage].dataset;
@@ -249,8 +240,8 @@ static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t wor
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
-        if (st->work >= 0 && worker - (uint32_t)st->first_worker < (uint32_t)st->n_workers)
-            return st;
+        const uint32_t first = (uint32_t)st->r.first_worker;
+        if (st->r.work >= 0 && worker - first < (uint32_t)st->r.n_workers) return st;
     }
     return NULL;
 }

@@ -12,10 +12,7 @@ static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) 
     if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (all)
-        dlpi_seen_all(p, s);
-    else
-        dlpi_seen_pipe(p, s);
+    dlpi_seen_pipe(p, all, s);
     return DLP_OK;
 }
 

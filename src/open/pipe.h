@@ -138,7 +138,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.epoch = epoch;
     s.batch = batch;
     if (p->source->state == dlpi_source_stateless)
-        s.position = dlpi_state_position(p, epoch, batch);
+        s.position = p->lender->position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;

@@ -33,10 +33,6 @@ struct dlp_buckets {
     char why[256];
 };
 
-static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
-    return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
-}
-
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
@@ -63,7 +59,8 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
             snprintf(b->why, sizeof b->why, "the order gave an index past the items");
             return -1;
         }
-        length = dlpi_buckets_length(b, w->index[i]);
+        length =
+            b->d.lengths ? b->d.lengths[w->index[i]] : b->d.length(b->d.length_user, w->index[i]);
         if (length > b->longest) return dlpi_buckets_too_long(b, w->index[i], length);
         w->key[i] = (uint64_t)length << 32 | i;
     }
@@ -271,20 +268,19 @@ static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
                                   sizeof words / sizeof *words);
 }
 
-static int dlpi_buckets_allocate(dlp_buckets *b, dlp_error *err) {
-    uint64_t table = dlpi_order_table_bytes(&b->base, b->d.n_items);
-    size_t n = b->d.window;
-    b->now.index = malloc(n * 8);
-    b->now.key = malloc(n * 8);
-    b->ahead.index = malloc(n * 8);
-    b->ahead.key = malloc(n * 8);
-    b->scratch = malloc(n * 8);
-    b->cut = malloc((n + 1) * sizeof *b->cut);
-    if (table) b->table = malloc(table);
-    if (b->now.index && b->now.key && b->ahead.index && b->ahead.key && b->scratch && b->cut &&
-        (b->table || !table))
-        return DLP_OK;
-    return dlpi_mix_no_memory(err, "the windows");
+/* Allocate the windows, or free them. */
+static bool dlpi_buckets_blocks(dlp_buckets *b, bool have) {
+    const uint64_t n = UINT64_C(8) * b->d.window;
+    const dlpi_block all[] = {
+        {offsetof(dlp_buckets, now.index), n},
+        {offsetof(dlp_buckets, now.key), n},
+        {offsetof(dlp_buckets, ahead.index), n},
+        {offsetof(dlp_buckets, ahead.key), n},
+        {offsetof(dlp_buckets, scratch), n},
+        {offsetof(dlp_buckets, cut), (b->d.window + UINT64_C(1)) * sizeof *b->cut},
+        {offsetof(dlp_buckets, table), have ? dlpi_order_table_bytes(&b->base, b->d.n_items) : 0},
+    };
+    return dlpi_blocks_keep(b, all, sizeof all / sizeof *all, have);
 }
 
 DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc,
@@ -299,7 +295,7 @@ DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc 
     rc = dlpi_buckets_resolve(b, err);
     if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
         rc = DLPI_ORDER_FAULT(err, "buckets.lengths", "%s", b->why);
-    if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
+    if (rc == DLP_OK && !dlpi_buckets_blocks(b, true)) rc = dlpi_mix_no_memory(err, "the windows");
     if (rc != DLP_OK) {
         dlp_buckets_close(b);
         return rc;
@@ -328,12 +324,6 @@ DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
 
 DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
     if (!b) return;
-    free(b->now.index);
-    free(b->now.key);
-    free(b->ahead.index);
-    free(b->ahead.key);
-    free(b->scratch);
-    free(b->cut);
-    free(b->table);
+    dlpi_buckets_blocks(b, false);
     free(b);
 }

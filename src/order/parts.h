@@ -143,18 +143,14 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
-                                              uint64_t part, uint64_t epoch) {
-    return dlpi_permutation_of(items, dlpi_part_size(q, part),
-                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
-}
-
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
     if (q->shuffle_items)
-        dlp_permutation_block(dlpi_part_items(q, items, x->part, epoch), x->item, (uint32_t)x->n,
-                              index);
+        dlp_permutation_block(
+            dlpi_permutation_of(items, dlpi_part_size(q, x->part),
+                                dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, x->part), epoch),
+            x->item, (uint32_t)x->n, index);
     for (uint64_t i = 0; i < x->n; i++)
         index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
 }
@@ -195,20 +191,14 @@ static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     return count + (n - sum) / (low + 1);
 }
 
-static uint64_t dlpi_parts_not_empty(const dlpi_part_plan *q) {
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < q->n_parts; i++) n += dlpi_part_size(q, i) > 0;
-    return n;
-}
-
 /* The most parts that count rows from position `at` on can need, whatever the order of parts. The
    rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
    maybe; every other part that it touches lies in it whole, within the rows between its first and
    its last. So there are at most two parts for each run, and as many as lie within all rows
    between; where streams begin again, a run may be two. */
 static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
-    uint64_t ends = 0, between = 0, all, not_empty = dlpi_parts_not_empty(q);
-    uint64_t runs = q->steps != 0 ? 2 : 1;
+    uint64_t ends = 0, between = 0, not_empty = 0, all, runs = q->steps != 0 ? 2 : 1;
+    for (uint64_t i = 0; i < q->n_parts; i++) not_empty += dlpi_part_size(q, i) > 0;
     for (uint64_t r = 0; r < count;) {
         uint64_t end, pos = (at + r) % q->samples, n = count - r;
         if (n > q->samples - pos) n = q->samples - pos;

@@ -217,13 +217,7 @@ typedef struct dlpi_reader {
     void (*failed)(void *user, const dlp_pipe *p); /* by any thread: the pipe has an error */
 } dlpi_reader;
 
-/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
-   the plan counts, and close frees it. */
-typedef struct dlpi_block {
-    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
-    uint64_t bytes;
-} dlpi_block;
-#define DLPI_BLOCKS 64
+#define DLPI_BLOCKS 64 /* of a stage, or of the pipe itself */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 

@@ -58,7 +58,6 @@ typedef struct dlpi_stage {
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
     int at_first;                /* of n_workers, how many may claim at first */
-    uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
     int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
@@ -230,7 +229,6 @@ typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
 typedef struct dlpi_tuner {
     uint64_t every_ns; /* 0: nothing is tuned */
     uint64_t due_ns, last_ns, looks;
-    uint64_t wait_from; /* the consumer waits since then, 0: it does not */
     uint64_t waited_ns;
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
@@ -275,11 +273,12 @@ typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack
 
 typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h */
     uint64_t last_return_ns;
+    uint64_t wait_from;        /* it waits since then, 0: it does not */
     uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
-    uint32_t burst;       /* credits to gather before they are fed: see dlpi_burst_set */
+    uint32_t burst;       /* credits to gather before they are fed: see dlpi_consumer_step */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */
@@ -434,8 +433,8 @@ static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
 }
 
-/* A counter's ring has the bytes of a worker's. */
-static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+/* Bytes of a ring, of a worker's or a counter's. */
+static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
     return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
 }
 

@@ -184,7 +184,7 @@ static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
         const dlpi_seen_stage *st = &s->stages[i];
         char line[256] = ""; /* its end may be missing */
         if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
-            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->r.name, line);
     }
 }
 

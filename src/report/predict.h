@@ -166,10 +166,6 @@ static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32
     return b->done[k - 1] == dlpi_sim_units(m, k - 1);
 }
 
-static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
-    return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
-}
-
 /* Begin the oldest work that there is for stage k. */
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     dlpi_sim_stage *g = &m->stage[k];
@@ -197,9 +193,10 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
 /* The consumer wants a batch: takes one, or works for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
+    const uint32_t last = m->n_stages - 1;
     for (uint64_t i = m->base; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
-        if (!b->taken && dlpi_sim_complete(m, b)) {
+        if (!b->taken && b->done[last] == dlpi_sim_units(m, last)) {
             b->taken = true;
             m->taken++;
             while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;

@@ -18,13 +18,13 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
     memset(out, 0, sizeof *out);
     out->stage = (int32_t)(st - s->stages);
-    out->worker = (int32_t)i - st->first_worker;
+    out->worker = (int32_t)i - st->r.first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    out->process = st->process;
+    out->process = st->r.placement; /* 1: DLP_PLACE_PROCESSES */
     out->pid = DLPI_LOAD_RLX(&b->pid);
     out->restarts = DLPI_LOAD_RLX(&b->restarts);
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -51,7 +51,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 
 /* Percentiles of a stage, and its slowest worker beside all others. */
 static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    const uint32_t first = (uint32_t)st->first_worker, workers = (uint32_t)st->n_workers;
+    const uint32_t first = (uint32_t)st->r.first_worker, workers = (uint32_t)st->r.n_workers;
     uint64_t all[DLPI_HIST] = {0}, n = 0;
     for (uint32_t k = 0; k < workers; k++) n += dlpi_hist_add(s, first + k, all);
     out->p50_ns = dlpi_percentile(all, n, 50);
@@ -83,21 +83,21 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
 
 /* out: with the figures of its kind. */
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    dlpi_copy_text(out->name, sizeof out->name, st->name);
-    out->kind = st->kind;
-    if (st->work < 0) return;
-    out->workers = st->workers;
-    if (st->workers_min > 0) {
-        out->workers = st->active;
-        out->workers_min = st->workers_min;
-        out->workers_max = st->n_workers;
+    dlpi_copy_text(out->name, sizeof out->name, st->r.name);
+    out->kind = st->r.kind;
+    if (st->r.work < 0) return;
+    out->workers = st->r.num_workers;
+    if (st->r.workers_min > 0) {
+        out->workers = st->r.active;
+        out->workers_min = st->r.workers_min;
+        out->workers_max = st->r.n_workers;
     }
     /* items: of the first stages, and of what stands beside them all */
-    out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
-    out->in_flight = st->in_flight;
-    out->zeroes = st->zeroes;
-    for (int k = 0; k < st->n_workers; k++)
-        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
+    out->unit_is_batch = st->r.work >= (int)s->n_item_work && st->r.work < (int)s->n_work;
+    out->in_flight = st->r.in_flight;
+    out->zeroes = st->r.zeroes;
+    for (int k = 0; k < st->r.n_workers; k++)
+        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->r.first_worker + k)), out);
     dlpi_stage_times(s, st, out);
 }
 
@@ -106,7 +106,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     const uint64_t used = (uint64_t)out->in_flight + out->held;
     for (uint32_t i = 0; i < out->n_links; i++) {
         dlp_link *l = &out->links[i];
-        const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].work;
+        const int32_t work = l->to_stage < 0 ? -1 : s->stages[l->to_stage].r.work;
         if (l->from_stage < -1 || work >= (int32_t)s->n_work) continue; /* the kind says it */
         if (l->to_stage < 0)
             l->depth = out->ready;
@@ -231,7 +231,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
     if (name && st == NULL)
         dlpi_copy_text(name, 32, "consumer");
     else if (name)
-        snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
+        snprintf(name, 32, "%.24s-%d", st->r.name, (int)worker - st->r.first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
     for (from = head - n; from != head; from++) {
         const uint64_t *at =

@@ -50,7 +50,8 @@ enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 /* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
    batch, or an input. */
 static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
-    return code != DLP_SKIP && !dlpi_never_again(code) && (int)tries < w->st->w.retries;
+    return code != DLP_SKIP && code != DLP_ERR_KILLED && !(DLPI_DEBUG && code == DLPI_OVERRUN) &&
+           (int)tries < w->st->w.retries;
 }
 
 /* How long to wait after so many failures, 1 at least; 0: not at all. */

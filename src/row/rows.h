@@ -117,7 +117,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
         return 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (w->started) dlpi_unit_ahead(w, t);
-    dlpi_unit_indices(w, t);
+    p->source->indices(w, t);
     DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
     DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
@@ -165,7 +165,7 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
    cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && w->st->n_workers == 1 && w->st->asleep_most > 0 && dlpi_cells_own(p) &&
+    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
            p->item_area == DLPI_REC_CELLS && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 

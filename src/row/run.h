@@ -282,11 +282,6 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
-/* Indices of rows [row, end), by the first stage's worker. */
-static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    w->p->source->indices(w, t);
-}
-
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
    wait for those: the unit is freed as a whole. */
 static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
@@ -319,16 +314,15 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
                          bool *ended) {
     const dlp_pipe *p = w->p;
     const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
-    bool open = p->open_end != 0;
-    uint32_t state = dlpi_fate_state(*fate); /* END: seen before */
+    uint32_t state = dlpi_fate_state(*fate); /* END, of an open end alone: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (open && (*ended || state == DLPI_ROW_END)) {
+    } else if (*ended || state == DLPI_ROW_END) {
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
-        if (!open || dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
+        if (dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -421,7 +415,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (w->started && !w->alone) dlpi_unit_ahead(w, t);
-    dlpi_unit_indices(w, t);
+    w->p->source->indices(w, t);
     dlpi_unpoison(w->p, t->slot);
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
@@ -451,7 +445,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
-        dlpi_unit_indices(w, t);
+        p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
     if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);

@@ -23,7 +23,6 @@ struct dlp_monitor {
     dlp_monitor_info info;
     dlpi_area areas[DLPI_AREAS]; /* that its records speak of */
     dlpi_pipe_rec pipe;
-    dlpi_stage_rec stages[DLP_MAX_STAGES];
     dlpi_seen seen;               /* of what follows */
     dlp_error error;              /* the pipe's; code 0: none */
     uint64_t per_epoch;           /* batches, UINT64_MAX: not known */
@@ -134,16 +133,16 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
         return DLPI_VIEW_FAULT(err, "the region does not describe its pipe");
     r->name[sizeof r->name - 1] = 0;
     if (dlpi_view_numbers_ok(r) && dlpi_view_areas_ok(m, r)) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its pipe is damaged");
+    return DLPI_VIEW_FAULT(err, "the region's description of its pipe is damaged");
 }
 
 /* Does the stage have its place, its workers (none shared), its words in the slots? */
-static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, int32_t id,
-                               uint8_t *owned, uint32_t *works) {
+static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t id, uint8_t *owned,
+                               uint32_t *works) {
     const dlpi_pipe_rec *p = &m->pipe;
     const dlpi_stage_ops *ops = dlpi_kind_ops(s->kind);
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
+    if (s->work < 0) s->first_worker = s->n_workers = s->num_workers = 0;
     if (s->work < 0) return true;
     if (s->work >= DLP_MAX_STAGES || (*works >> s->work & 1) != 0) return false;
     if (ops && ((uint32_t)s->work >= p->n_work) != (ops->unit == DLPI_UNIT_CELLS)) return false;
@@ -165,7 +164,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     bool ok = true;
     if (owned == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     for (uint32_t i = 0; ok && i < m->pipe.n_stages; i++) {
-        dlpi_stage_rec *s = &m->stages[i];
+        dlpi_stage_rec *s = &m->seen.stages[i].r;
         ok = dlpi_view_read(m, DLPI_REC_STAGES, i, 0, s, sizeof *s) &&
              dlpi_view_stage_ok(m, s, (int32_t)i, owned, &works);
         s->name[sizeof s->name - 1] = 0;
@@ -173,25 +172,23 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     for (uint32_t i = 0; ok && i < m->pipe.n_workers; i++) ok = owned[i] == 1;
     for (uint32_t i = 0; ok && i < m->pipe.n_work; i++) ok = (works >> i & 1) != 0;
     free(owned);
-    if (ok) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its stages is damaged");
+    return ok ? DLP_OK : DLPI_VIEW_FAULT(err, "the region's description of its stages is damaged");
 }
 
-/* A stage as it is seen; its numbers of workers are checked. */
+/* A stage as it is seen: the numbers that its record may have wrong. */
 static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     dlpi_seen *s = &m->seen;
     dlpi_seen_stage *row = &s->stages[i];
-    const dlpi_stage_rec *r = &m->stages[i];
-    memcpy(row->name, r->name, sizeof row->name);
-    row->kind = r->kind;
+    dlpi_stage_rec *r = &row->r;
     row->ops = dlpi_kind_ops(r->kind); /* NULL: of a newer version */
-    if ((row->work = r->work) < 0) return;
-    row->first_worker = r->first_worker;
-    row->n_workers = r->n_workers;
-    dlpi_seen_numbers(r, row);
-    if ((uint32_t)r->work < s->n_work) row->ready_at = (uint64_t)r->work * sizeof *m->ready;
-    if ((uint32_t)r->work < s->n_work) s->work[r->work] = (int32_t)i;
+    r->workers_min = dlpi_seen_within(r->workers_min, r->n_workers, 0);
+    r->active = dlpi_seen_within(r->active, r->n_workers, r->n_workers);
+    r->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
+    r->zeroes = r->zeroes != 0;
+    r->placement = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
+    if (r->work < 0 || (uint32_t)r->work >= s->n_work) return;
+    row->ready_at = (uint64_t)r->work * sizeof *m->ready;
+    s->work[r->work] = (int32_t)i;
 }
 
 static void dlpi_view_point(dlp_monitor *m) {
@@ -211,16 +208,22 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->areas = m->areas;
 }
 
-static void dlpi_view_free(dlp_monitor *m) {
-    free(m->ctl);
-    free(m->order);
-    free(m->taken);
-    free(m->ready);
-    free(m->slot_seen);
-    free(m->trace_head);
-    free(m->trace_n);
-    free(m->trace);
-    free(m->blocks);
+/* Allocate the copies, or free them. What is allocated is counted by numbers that were checked. */
+static bool dlpi_view_blocks(dlp_monitor *m, bool have) {
+    const dlpi_pipe_rec *r = &m->pipe;
+    const uint64_t lanes = (uint64_t)r->n_workers + 1;
+    const dlpi_block all[] = {
+        {offsetof(dlp_monitor, ctl), 2 * sizeof *m->ctl},
+        {offsetof(dlp_monitor, order), (uint64_t)r->ring * 2 * sizeof *m->order},
+        {offsetof(dlp_monitor, taken), r->ring},
+        {offsetof(dlp_monitor, ready), (uint64_t)r->n_slots * r->n_work * sizeof *m->ready},
+        {offsetof(dlp_monitor, slot_seen), r->n_slots},
+        {offsetof(dlp_monitor, trace_head), lanes * sizeof *m->trace_head},
+        {offsetof(dlp_monitor, trace_n), lanes * sizeof *m->trace_n},
+        {offsetof(dlp_monitor, trace), lanes * m->seen.trace_events * sizeof *m->trace},
+        {offsetof(dlp_monitor, blocks), lanes * sizeof *m->blocks},
+    };
+    return dlpi_blocks_keep(m, all, sizeof all / sizeof *all, have);
 }
 
 /* Make room for what the records say, still without its numbers. */
@@ -242,18 +245,7 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     s->cpus = (uint32_t)r->cpus;
     s->plan_bytes = r->plan_bytes;
     if (s->trace_events > most) s->trace_events = (uint32_t)most;
-    m->ctl = calloc(2, sizeof *m->ctl);
-    m->order = calloc((size_t)r->ring * 2, sizeof *m->order);
-    m->taken = calloc(r->ring, 1);
-    m->ready = calloc((size_t)r->n_slots * r->n_work, sizeof *m->ready);
-    m->slot_seen = calloc(r->n_slots, 1);
-    m->trace_head = calloc(lanes, sizeof *m->trace_head);
-    m->trace_n = calloc(lanes, sizeof *m->trace_n);
-    m->trace = calloc(lanes * s->trace_events, sizeof *m->trace);
-    m->blocks = calloc(lanes, sizeof *m->blocks);
-    if (!m->ctl || !m->order || !m->taken || !m->ready || !m->slot_seen || !m->trace_head ||
-        !m->trace_n || !m->trace || !m->blocks)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
+    if (!dlpi_view_blocks(m, true)) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     dlpi_view_point(m);
     return DLP_OK;
 }
@@ -266,7 +258,7 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         if (m->slot_seen[slot] != 0) continue;
         m->slot_seen[slot] = 1;
         for (uint32_t i = 0; i < s->n_stages; i++) {
-            const dlpi_stage_rec *r = &m->stages[i];
+            const dlpi_stage_rec *r = &s->stages[i].r;
             if (r->work < 0 || (uint32_t)r->work >= s->n_work) continue;
             if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot,
                                 r->stage_words_offset + offsetof(dlpi_stage_words, ready),
@@ -342,12 +334,11 @@ static bool dlpi_view_workers(dlp_monitor *m) {
 
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
-        dlpi_stage_rec *r = &m->stages[i];
-        if (r->work < 0) continue;
+        dlpi_stage_rec *r = &m->seen.stages[i].r;
         if (!dlpi_view_read(m, DLPI_REC_STAGES, i, offsetof(dlpi_stage_rec, active), &r->active,
                             sizeof r->active))
             return false;
-        dlpi_seen_numbers(r, &m->seen.stages[i]);
+        r->active = dlpi_seen_within(r->active, r->n_workers, r->n_workers);
     }
     return true;
 }

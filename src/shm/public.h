@@ -8,7 +8,7 @@
    >>shm-impl-public      THE PUBLIC CALLS */
 
 /* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
-static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
+static int dlpi_names_each(void (*each)(const char *name, const char *path, void *to), void *to) {
     DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const struct dirent *d;
     const size_t n = sizeof DLPI_NAME_PREFIX - 1;
@@ -28,21 +28,18 @@ typedef struct dlpi_names_list {
     int n, max;
 } dlpi_names_list;
 
-static int dlpi_shm_names_add(const char *name, const char *path, void *to) {
+static void dlpi_shm_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
     dlp_shm_name one;
     memset(&one, 0, sizeof one);
     dlpi_copy_text(one.name, sizeof one.name, name);
-    if (dlpi_name_look(path, &one) != DLP_OK) return 0;
+    if (dlpi_name_look(path, &one) != DLP_OK) return;
     if (l->n < l->max) l->out[l->n] = one;
     if (l->n < INT_MAX) l->n++;
-    return 0;
 }
 
-static int dlpi_names_sweep(const char *name, const char *path, void *to) {
-    DLPI_UNUSED(name);
+static void dlpi_names_sweep(const char *name DLPI_UNREAD, const char *path, void *to) {
     if (dlpi_name_sweep(path) == 1) ++*(int *)to;
-    return 0;
 }
 
 DLPDEF int dlp_shm_names(dlp_shm_name *out, int max) {
@@ -137,7 +134,7 @@ DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out) {
 
 DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     if (m == NULL) return;
-    dlpi_view_free(m);
+    dlpi_view_blocks(m, false);
     if (m->fd >= 0) close(m->fd);
     if (m->proc >= 0) close(m->proc);
     free(m);

@@ -80,9 +80,7 @@ static int dlpi_shm_make(dlp_pipe *p) {
 
 static int dlpi_shm_open(dlp_pipe *p) { return p->d.shm ? dlpi_shm_make(p) : DLP_OK; }
 
-static int dlpi_shm_processes(dlp_pipe *p, const dlpi_stage *st) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(st);
+static int dlpi_shm_processes(dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st DLPI_UNREAD) {
     return DLP_OK;
 }
 
@@ -110,8 +108,7 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc = dlpi_procs_alloc(p);
     if (rc != DLP_OK) return rc;
-    s->owner = getpid();
-    s->caller_fd = dlpi_pidfd_open(s->owner);
+    s->caller_fd = dlpi_pidfd_open(getpid());
     if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
     /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);

@@ -371,8 +371,8 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
                     &c->s.wait.yields);
     ok = ok && dlpi_subscriber_share_ok(c);
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
-        if (c->m->stages[i].work == (int32_t)c->layout.after)
-            c->s.final_at = c->m->stages[i].stage_words_offset;
+        if (c->m->seen.stages[i].r.work == (int32_t)c->layout.after)
+            c->s.final_at = c->m->seen.stages[i].r.stage_words_offset;
     ok = ok && dlpi_subscriber_layout_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");

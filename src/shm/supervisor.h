@@ -45,7 +45,6 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
 
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
     int nudge[2], alive[2];       /* [0] is read, [1] written */

@@ -38,6 +38,11 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
+/* The owner word of unit t in a stage. */
+static inline uint64_t *dlpi_owner_of(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    return &dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit];
+}
+
 static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
@@ -241,8 +246,7 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
-                                t->b);
+    return dlpi_claim_was_freed(dlpi_owner_of(p, st, t), t->b);
 }
 
 /* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
@@ -356,21 +360,16 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
-    uint64_t *first = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
-    for (int k = 0; k < w->st->work; k++) {
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_reserve(&owner[t->unit], dlpi_owner_redo(w, t->b));
-    }
+    for (int k = 0; k < w->st->work; k++)
+        dlpi_claim_reserve(dlpi_owner_of(p, p->work[k], t), dlpi_owner_redo(w, t->b));
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done =
             &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         dlpi_gather_take_back(done, rows);
     }
-    for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_free(&owner[t->unit], freed);
-    }
-    dlpi_claim_free(&first[t->unit], freed);
+    for (int k = 1; k <= w->st->work; k++) /* ours is the last of these */
+        dlpi_claim_free(dlpi_owner_of(p, p->work[k], t), freed);
+    dlpi_claim_free(dlpi_owner_of(p, p->work[0], t), freed);
     dlpi_rescan(p, 0, w->st->work);
 }
 

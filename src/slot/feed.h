@@ -311,15 +311,12 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     to = p->place;
     f->seek_no = p->place_seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
-        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        return;
+    if (!f->ended || DLPI_LOAD_RLX(&p->ctl->schedule_code) == 0) { /* our own store */
+        f->ended = 0;
+        dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
+        if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
+        dlpi_schedule_end(p, rc);
     }
-    f->ended = 0;
-    dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
-    if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
-    dlpi_schedule_end(p, rc);
     dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }

@@ -268,7 +268,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->waiters[p->sink_stage->work], 1, 1);
+    dlpi_wake_some(p, p->sink_stage, 1);
 }
 
 /* ---- batches that span slots ---- */
@@ -452,39 +452,23 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .sink = &dlpi_transfer_sink,
 };
 
-static int dlpi_host_alloc(void *user, uint64_t bytes, void **dev) {
-    DLPI_UNUSED(user);
+static int dlpi_host_alloc(void *user DLPI_UNREAD, uint64_t bytes, void **dev) {
     *dev = NULL;
     return posix_memalign(dev, 4096, bytes ? (size_t)bytes : 1);
 }
-static void dlpi_host_free(void *user, void *dev) {
-    DLPI_UNUSED(user);
-    free(dev);
-}
-static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t bytes,
-                          uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
+static void dlpi_host_free(void *user DLPI_UNREAD, void *dev) { free(dev); }
+static int dlpi_host_copy(void *user DLPI_UNREAD, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer DLPI_UNREAD) {
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);
     return 0;
 }
-static int dlpi_host_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
-                                 uint64_t bytes, uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
+static int dlpi_host_copy_within(void *user DLPI_UNREAD, void *to, uint64_t to_at, void *from,
+                                 uint64_t from_at, uint64_t bytes, uint32_t buffer DLPI_UNREAD) {
     memcpy((uint8_t *)to + to_at, (const uint8_t *)from + from_at, (size_t)bytes);
     return 0;
 }
-static int dlpi_host_record(void *user, uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
-    return 0;
-}
-static int dlpi_host_done(void *user, uint32_t buffer) {
-    DLPI_UNUSED(user);
-    DLPI_UNUSED(buffer);
-    return 1;
-}
+static int dlpi_host_record(void *user DLPI_UNREAD, uint32_t buffer DLPI_UNREAD) { return 0; }
+static int dlpi_host_done(void *user DLPI_UNREAD, uint32_t buffer DLPI_UNREAD) { return 1; }
 DLPDEF const dlp_device *dlp_device_host(void) {
     static const dlp_device host = {.name = "host",
                                     .alloc = dlpi_host_alloc,

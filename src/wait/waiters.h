@@ -76,8 +76,9 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication, as all that
    follows. */
-static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+static void dlpi_wake_some(const dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    for (int g = 0, most = st->w.num_workers; g * 32 < most && n > 0; g++)
         n = dlpi_sleepers_wake(&waiters->group[g].at, n);
 }
 
@@ -87,8 +88,10 @@ static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
 }
 
 /* Wake all workers of a stage, whatever the masks say. */
-static void dlpi_wake_workers(dlpi_waiters *waiters, uint32_t n_workers) {
-    for (uint32_t g = 0; g * 32u < n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
+static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    for (int g = 0, n = st->w.num_workers; g * 32 < n; g++)
+        dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
 /* ---- the others ---- */
@@ -126,8 +129,7 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 /* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
    between taking a sleeper's bit and waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++)
-        dlpi_wake_workers(&p->waiters[i], p->work[i]->asleep_most);
+    for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
     dlpi_wake_subscribers_all(p->share);
@@ -138,23 +140,21 @@ static void dlpi_wake_all(dlp_pipe *p) {
 /* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
    turn, wake the one that may take it. The consumer does the work of an inline stage. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
-    if (st->asleep_most == 0)
+    if (st->w.num_workers == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
     else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
-        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
+        dlpi_wake_worker(&p->waiters[st->work], (uint32_t)(b % (uint64_t)st->n_workers));
     else
-        dlpi_wake_some(waiters, st->asleep_most, n);
+        dlpi_wake_some(p, st, n);
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
    the consumer, goes on with it. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
-    if (work + 1 < p->n_work) {
+    if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
-    } else {
+    else
         dlpi_wake_consumer(p->ctl, b);
-    }
     dlpi_wake_subscribers(p->share, work);
 }
 
@@ -165,7 +165,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
+        dlpi_wake_some(p, st, n);
     }
     dlpi_wake_consumer(p->ctl, DLPI_ANY);
 }
@@ -190,7 +190,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     uint64_t most = (uint64_t)st->n_workers;
-    if (st->asleep_most == 0) {
+    if (st->w.num_workers == 0) {
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
         return;
     }
@@ -201,7 +201,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > most) units = most;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)most, dlpi_wake_now(p, (uint32_t)units));
+    dlpi_wake_some(p, st, dlpi_wake_now(p, (uint32_t)units));
 }
 
 /* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
@@ -209,7 +209,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
+    if (n > 0) dlpi_wake_some(p, p->work[0], n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work

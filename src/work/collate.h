@@ -51,9 +51,9 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->call = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
-        struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
+        w->rare->in[f] =
+            (struct dlp_collate_in){&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
-        w->rare->in[f] = in;
     }
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
@@ -127,8 +127,7 @@ static int dlpi_collate_fields(const dlp_collate *c) {
                             "of the library");
 }
 
-DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
-    DLPI_UNUSED(user);
+DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
     if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
@@ -178,8 +177,7 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
     return 0;
 }
 
-DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
-    DLPI_UNUSED(user);
+DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
     if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
     for (uint32_t f = 0; f < c->n_in; f++) {
         const struct dlp_collate_in *in = &c->in[f];
@@ -269,13 +267,6 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
-/* Wait before a retry, in pieces: a stop ends it. */
-static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
-    const uint64_t piece = 20000000;
-    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
-    if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
-}
-
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
@@ -283,12 +274,14 @@ static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
-/* The wait before a retry is no callback's time. */
+/* Wait before a retry, in pieces: a stop ends it. The wait is no callback's time. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
+    const uint64_t piece = 20000000;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     if (ns == 0) return;
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns() + ns);
-    dlpi_batch_backoff(w, ns);
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
+    if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
 /* How often batch b failed in this stage: a stage of batches has its done words for that.
@@ -332,12 +325,12 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
+static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     bool skip = dlpi_slot_idle(p, t->slot);
-    uint64_t *ready;
     int rc = 0;
+    dlpi_clock_in(w);
     DLPI_STORE_RLX(&w->block->current, t->b); /* for observers */
     dlpi_unpoison(p, t->slot);
     if (!skip) rc = dlpi_batch_try(w, t);
@@ -353,14 +346,8 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bump(&w->block->items, 1);
     dlpi_bump(&w->block->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
-    ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
-    dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
+    dlpi_gather_pass(&dlpi_stage_words_at(p, t->slot, w->st)->ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w->st->work, t);
-}
-
-static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    dlpi_unit_batch(w, t);
 }
 
 static bool dlpi_batches_step(dlpi_worker *w) {

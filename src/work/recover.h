@@ -58,12 +58,6 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has unit t given up what an earlier stage wrote for this one to read? */
-static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    return (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
-}
-
 /* The dead worker had this unit; ran: its callback, too. */
 static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
     dlpi_lost *lost = why->lost;
@@ -80,7 +74,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
-    bool ran;
+    bool ran, gone; /* gone: it has given up what an earlier stage wrote for this one to read */
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
@@ -93,8 +87,9 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
     }
+    gone = (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
     if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !gone))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);

@@ -63,7 +63,6 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
 }
 
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
     int from = dlpi_active(p, st);
@@ -71,11 +70,11 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     if (n == from) return;
     t->cores_said = 0;
     t->changed = p->tune.looks;
-    dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
+    dlpi_sleepers_activate(&p->waiters[st->work].active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                                   /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
-    dlpi_wake_workers(waiters, (uint32_t)st->n_workers);
+    dlpi_wake_workers(p, st);
 }
 
 /* How busy the stage was since the last look; a call under way counts up to now. */
@@ -167,7 +166,7 @@ static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     dlpi_tuner *t = &p->tune;
     uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
     double share;
-    if (t->wait_from != 0 && now > t->wait_from) waited += now - t->wait_from;
+    if (p->pace.wait_from != 0 && now > p->pace.wait_from) waited += now - p->pace.wait_from;
     share = waited > before && ns > 0 ? (double)(waited - before) / (double)ns : 0;
     t->due_ns = now + t->every_ns;
     t->waited_ns = waited;

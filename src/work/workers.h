@@ -21,10 +21,6 @@ static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
 }
 
-static inline bool dlpi_full(const dlpi_worker *w) {
-    return w->st->ops->full != NULL && w->st->ops->full(w);
-}
-
 /* Retired, and nothing that it has claimed is still to come back? */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
@@ -52,7 +48,7 @@ static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
     if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
-    if (dlpi_full(w) || dlpi_retired(w)) {
+    if ((w->st->ops->full != NULL && w->st->ops->full(w)) || dlpi_retired(w)) {
         dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
         return 0;
     }
@@ -77,7 +73,7 @@ static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
     if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
+        dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
 

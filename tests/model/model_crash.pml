@@ -734,7 +734,7 @@ proctype worker(byte g) {
             if :: me.r > k -> go_look() :: else fi
         }
 #endif
-    /* dlpi_unit_batch */
+    /* dlpi_batches_run */
 #if NI < K
     :: d_step { me.pc == BATCH_BEGIN -> batch_begin(me.s, me.b + 1, k, g + 1); me.pc = BATCH_END }
 #if FAILS > 0

@@ -58,7 +58,7 @@ found_in() { # SRC FILE...
             "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm",
             "(shm|share)/.*|stages/out[.]h")
         feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
-            "call_clock_every|in_worker|asleep_most|all_inline|any_inline|untimed",
+            "call_clock_every|in_worker|all_inline|any_inline|untimed",
             "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
             "work/workers[.]h|deliver/(scheduler|pace)[.]h|build/placement[.]h|" \
