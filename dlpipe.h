@@ -3796,10 +3796,10 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              has the workers. The error has the stage of that row, and its message names the node
              that failed. An error of a length has the field instead. With DLP_NONE the row has a
              stage of its own, in next of the consumer. Without workers it has such a stage, too,
-             behind makers, a push, a guard, a cache, a fetch with async, fetches of a mix (of), or
-             a second fetch with a stage of its own. A second fetch has one if it has a source, or
-             stands behind a load. A map in which fields end has one, and so have all rows behind
-             that map.
+             behind makers, a push, a guard, a cache or a fetch with async. So it has behind fetches
+             of a mix (of), and behind a second fetch with a stage of its own. A second
+             fetch has one if it has a source, or stands behind a load. A map in which fields end
+             has one, and so have all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -40261,7 +40261,7 @@ static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
 }
 
-/* The stage for a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
+/* The stage of a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
 DLPI_COLD
 static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
                                      const dlp_fetch_desc *f, const dlp_dataset *ds) {
