@@ -3796,10 +3796,10 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              has the workers. The error has the stage of that row, and its message names the node
              that failed. An error of a length has the field instead. With DLP_NONE the row has a
              stage of its own, in next of the consumer. Without workers it has such a stage, too,
-             behind makers, a push, a guard, a cache or a fetch with async. So it has behind fetches
-             of a mix (of), and behind a second fetch with a stage of its own. A second
-             fetch has one if it has a source, or stands behind a load. A map in which fields end
-             has one, and so have all rows behind that map.
+             behind makers, a push, a guard, a cache, a fetch with async, or fetches of a mix (of).
+             It has one behind a second fetch with a stage of its own. A second fetch has one if it
+             has a source, or stands behind a load. A map in which fields end has one, and so have
+             all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -10925,12 +10925,6 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
 
-/* Clear what n rows of a ragged field leave free in its cell. */
-static inline void dlpi_field_tail(const dlpi_field *d, void *cell, uint64_t n) {
-    const uint64_t used = n * dlpi_row_bytes(d);
-    memset((uint8_t *)cell + used, 0, d->row_bytes - used);
-}
-
 /* ---- fields in the order of a table ---- */
 
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i
@@ -11192,10 +11186,8 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    if (items)
-        dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    else
-        dlpi_redzone_of_cell(w->p, DLPI_REC_CELLS, dlpi_batch_cell(w->p, s), &c);
+    dlpi_redzone_of_cell(w->p, items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS,
+                         items ? dlpi_item_cell(w->p, s) : dlpi_batch_cell(w->p, s), &c);
     return dlpi_redzone_check(w, &w->note, &c, items ? "items of batch" : "batch",
                               dlpi_slot_at(w->p, s)->sequence, rc);
 }
@@ -11264,12 +11256,10 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
 /* It returned rc. The row has what it wrote, and the item's data is the row again. */
 static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row, int rc) {
-    const dlp_pipe *p;
+    const dlp_pipe *p = w->p;
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    if (dlpi_cells_none(p)) return rc; /* nothing is written */
+    if (!DLPI_DEBUG || dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender->in_cells) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
@@ -12834,7 +12824,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        uint64_t n = w->length[f];
+        uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
             if (n == 0) continue;
             w->bad_field = d->name;
@@ -12848,7 +12838,8 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
                             "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
                             n, d->f.shape[0]);
         }
-        dlpi_field_tail(d, w->data[f], n);
+        unit = d->row_bytes / (uint64_t)d->f.shape[0];
+        memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -17166,9 +17157,11 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k,
 static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
+        uint64_t used;
         if (!d->f.ragged) continue;
         if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
-        dlpi_field_tail(d, it->data[f], it->length[f]);
+        used = it->length[f] * dlpi_row_bytes(d);
+        memset((uint8_t *)it->data[f] + used, 0, d->row_bytes - used);
     }
     return true;
 }
@@ -40261,7 +40254,7 @@ static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
 }
 
-/* The stage of a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
+/* The stage for a later fetch. A wrong desc goes to a stage of its own, which refuses it. */
 DLPI_COLD
 static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
                                      const dlp_fetch_desc *f, const dlp_dataset *ds) {

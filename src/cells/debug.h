@@ -127,10 +127,8 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    if (items)
-        dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    else
-        dlpi_redzone_of_cell(w->p, DLPI_REC_CELLS, dlpi_batch_cell(w->p, s), &c);
+    dlpi_redzone_of_cell(w->p, items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS,
+                         items ? dlpi_item_cell(w->p, s) : dlpi_batch_cell(w->p, s), &c);
     return dlpi_redzone_check(w, &w->note, &c, items ? "items of batch" : "batch",
                               dlpi_slot_at(w->p, s)->sequence, rc);
 }
@@ -199,12 +197,10 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
 /* It returned rc. The row has what it wrote, and the item's data is the row again. */
 static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row, int rc) {
-    const dlp_pipe *p;
+    const dlp_pipe *p = w->p;
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    if (dlpi_cells_none(p)) return rc; /* nothing is written */
+    if (!DLPI_DEBUG || dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender->in_cells) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);

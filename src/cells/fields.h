@@ -111,12 +111,6 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
 
-/* Clear what n rows of a ragged field leave free in its cell. */
-static inline void dlpi_field_tail(const dlpi_field *d, void *cell, uint64_t n) {
-    const uint64_t used = n * dlpi_row_bytes(d);
-    memset((uint8_t *)cell + used, 0, d->row_bytes - used);
-}
-
 /* ---- fields in the order of a table ---- */
 
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i

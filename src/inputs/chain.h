@@ -48,9 +48,11 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k,
 static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
+        uint64_t used;
         if (!d->f.ragged) continue;
         if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
-        dlpi_field_tail(d, it->data[f], it->length[f]);
+        used = it->length[f] * dlpi_row_bytes(d);
+        memset((uint8_t *)it->data[f] + used, 0, d->row_bytes - used);
     }
     return true;
 }

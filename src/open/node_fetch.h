@@ -129,7 +129,7 @@ static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
 }
 
-/* The stage of a later fetch. A desc that is wrong goes to a stage of its own, which refuses it. */
+/* The stage for a later fetch. A wrong desc goes to a stage of its own, which refuses it. */
 static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
                                      const dlp_fetch_desc *f, const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&

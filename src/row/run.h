@@ -15,7 +15,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        uint64_t n = w->length[f];
+        uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
             if (n == 0) continue;
             w->bad_field = d->name;
@@ -29,7 +29,8 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
                             "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
                             n, d->f.shape[0]);
         }
-        dlpi_field_tail(d, w->data[f], n);
+        unit = d->row_bytes / (uint64_t)d->f.shape[0];
+        memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
