@@ -17085,7 +17085,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
         dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
-                     "submit and reap with DLP_FETCH_ASYNC");
+                     "submit and reap with async");
     return p->err.code; /* the first of them */
 }
 
@@ -23411,8 +23411,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "n_fields is %" PRIu32 ", must be %" PRIu32 " with how = DLP_JOIN_MIX, "
-                           "as in the first dataset",
+                           "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
+                           "of the mix (a loader: how = DLP_JOIN_MIX)",
                            st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
@@ -23883,7 +23883,8 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
-        {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+        {"workers.num_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
+         "DLP_NONE or 0..1024 (a loader: batch_workers)"},
     };
     const dlp_batch_desc *d = st->self;
     bool own = d->out_fields != NULL;
@@ -24785,7 +24786,8 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+         "1..2^31 (in a table: list.n_items)"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
@@ -25273,7 +25275,8 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+         "1..2^31 (in a table: list.n_items)"},
         {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
@@ -26141,7 +26144,7 @@ static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const d
 }
 
 static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
-    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "dataset.n_fields", "1..14 for pack", n);
+    if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "fetch.n_fields", "1..14 for pack", n);
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
@@ -41537,15 +41540,13 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
-    int rc = dlpi_within(t->p, node->name, "list.n_items", (int64_t)l->n_items, counts ? 0 : 1,
-                         DLPI_MAX_ITEMS, "1..2^48, or 0 with a source");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "list.shuffle", l->shuffle, 0, 1, "0 or 1");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "list.open_end", l->open_end, 0, 0, "0 in a branch");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
-                         "0: the first list of the table says it");
+    const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
+        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
+        {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
+    };
+    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                            "in a branch: list.shuffle says the order");
@@ -42169,8 +42170,7 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
 DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
-    static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
-    const dlp_pipe_desc *d = desc != NULL ? desc : &zeros;
+    const dlp_pipe_desc *d = desc != NULL ? desc : &(dlp_pipe_desc){.prefetch_factor = 0};
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)

@@ -98,7 +98,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
         dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
-                     "submit and reap with DLP_FETCH_ASYNC");
+                     "submit and reap with async");
     return p->err.code; /* the first of them */
 }
 

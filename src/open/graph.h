@@ -147,8 +147,7 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
 /* Make a pipe of a table, up to its start. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
-    static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
-    const dlp_pipe_desc *d = desc != NULL ? desc : &zeros;
+    const dlp_pipe_desc *d = desc != NULL ? desc : &(dlp_pipe_desc){.prefetch_factor = 0};
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)

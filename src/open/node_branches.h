@@ -73,15 +73,13 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
-    int rc = dlpi_within(t->p, node->name, "list.n_items", (int64_t)l->n_items, counts ? 0 : 1,
-                         DLPI_MAX_ITEMS, "1..2^48, or 0 with a source");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "list.shuffle", l->shuffle, 0, 1, "0 or 1");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "list.open_end", l->open_end, 0, 0, "0 in a branch");
-    if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "workers.num_workers", node->workers.num_workers, 0, 0,
-                         "0: the first list of the table says it");
+    const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
+        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
+        {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
+    };
+    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
         rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                            "in a branch: list.shuffle says the order");

@@ -28,7 +28,8 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
-        {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+        {"workers.num_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
+         "DLP_NONE or 0..1024 (a loader: batch_workers)"},
     };
     const dlp_batch_desc *d = st->self;
     bool own = d->out_fields != NULL;

@@ -87,8 +87,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "n_fields is %" PRIu32 ", must be %" PRIu32 " with how = DLP_JOIN_MIX, "
-                           "as in the first dataset",
+                           "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
+                           "of the mix (a loader: how = DLP_JOIN_MIX)",
                            st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];

@@ -385,7 +385,7 @@ static void add__batch_desc_out_of_range__names_field(void) {
     BAD((void)0, batch.batch_size, (1u << 20) + 1u, "batch", "batch_size");
     BAD((void)0, batch.batch_size, UINT32_MAX, "batch", "batch_size");
     BOUNDS((void)0, batch.last, 0, 2, "batch", "last");
-    BOUNDS((void)0, batch.batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch", "batch_workers");
+    BOUNDS((void)0, batch.batch_workers, DLP_NONE, DLP_MAX_WORKERS, "batch", "workers.num_workers");
     GOOD((r.batch.out_fields = &out, r.batch.n_out_fields = 1), batch.collate, dlp_collate_pad);
     BAD((r.batch.out_fields = &out, r.batch.n_out_fields = 1), batch.collate, NULL, "batch",
         "out_fields");

@@ -1199,6 +1199,13 @@ static int open_worker(void *user, int worker, void **state) {
     return 0;
 }
 
+static int submit_none(void *user, void *state, dlp_item *it) {
+    (void)user;
+    (void)state;
+    (void)it;
+    return DLP_FULL;
+}
+
 static void nodes__wrong__the_row_and_the_field(void) {
     static const dlp_source no_dataset = {.id = 0};
     static const dlp_sampler_desc seeded = {.seed = 3};
@@ -1214,6 +1221,16 @@ static void nodes__wrong__the_row_and_the_field(void) {
     static const dlp_source answers = {.fetch = {.dataset = &xy_set, .fetcher = DLP_FETCH_ASYNC}};
     static const dlp_source opens = {
         .fetch = {.dataset = &xs, .workers = {.worker_init = open_worker}}};
+    static const dlp_async half = {.submit = submit_none};
+    static const uint64_t each[2] = {5, 6};
+    static dlp_field sixteen[16];
+    static char names[16][4];
+    dlp_mix *two = NULL;
+    for (int i = 0; i < 16; i++) {
+        snprintf(names[i], sizeof names[i], "f%d", i);
+        sixteen[i] = (dlp_field){.name = names[i], .dtype = DLP_U32};
+    }
+    CHECK(dlp_mix_open(&two, &(dlp_mix_desc){.n = 2, .n_items = each}, NULL) == DLP_OK);
     const refusal all[] = {
         {"", "name", "row 1 has a name of 0", {LIST, {.verb = DLP_FETCH}, BATCH}, {.name = NULL}},
         {"items", "name", "rows 0 and 1", {LIST, LIST}, {.name = NULL}},
@@ -1555,6 +1572,54 @@ static void nodes__wrong__the_row_and_the_field(void) {
            .workers = {.worker_init = open_worker}},
           BATCH},
          {.seed = 1}},
+        /* the words are those of a row, though a stage refuses it */
+        {"load",
+         "n_parts",
+         "in a table: list.n_items",
+         {{.name = "items", .verb = DLP_LIST}, LOAD, READ, BATCH},
+         {.seed = 1}},
+        {"batch",
+         "workers.num_workers",
+         "workers.num_workers is 2000",
+         {LIST,
+          READ,
+          {.name = "batch",
+           .verb = DLP_BATCH,
+           .batch = {.batch_size = 4},
+           .workers = {.num_workers = 2000}}},
+         {.seed = 1}},
+        {"read",
+         "fetch.n_fields",
+         "fetch.n_fields is 16",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = sixteen, .n_fields = 16}},
+          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 4}},
+          BATCH},
+         {.seed = 1}},
+        {"read",
+         "async.reap",
+         "give submit and reap with async",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.async = &half, .fields = &x_field, .n_fields = 1},
+           .workers = {.num_workers = 1}},
+          BATCH},
+         {.seed = 1}},
+        {"more",
+         "dataset.n_fields",
+         "n_fields is 2, must be 1, as in the first dataset of the mix",
+         {{.name = "items", .verb = DLP_LIST, .list = {.mix = two}},
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = sixteen, .n_fields = 1, .of = 1}},
+          {.name = "more",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = sixteen, .n_fields = 2, .of = 2}},
+          BATCH},
+         {.seed = 0}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const refusal *r = &all[i];
@@ -1582,6 +1647,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
         CHECK(dlp_pipe_open(&p, all[0].nodes, 0, NULL, &err) == DLP_ERR_ARG);
         CHECK(dlp_pipe_open(&p, all[0].nodes, DLP_MAX_NODES + 1, NULL, &err) == DLP_ERR_ARG);
     }
+    dlp_mix_close(two);
 }
 
 int main(void) {
