@@ -1559,6 +1559,11 @@ typedef struct dlp_plan {
     dlp_link links[DLP_MAX_LINKS];
     uint32_t n_stages;
     dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
+    char order[100]; /* "by position": the number of a row in its epoch says which item the row has.
+                       "by stream": the data say it, too. "as items are pushed" */
+    char random[80]; /* what dlp_item_random goes by: the "position" of the row, or the "path" of
+                        the item (>>graph, Makers) */
+    char state[80];  /* what dlp_pipe_state saves. "none": a push comes once, so no pipe resumes */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -1568,9 +1573,9 @@ typedef struct dlp_plan {
    - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text, a line for each of its lines, the total, and the links. The line of a link
-   ends with its rule: "in turns", or what becomes of records that a full queue has no room for;
-   nothing: they wait.
+/* Write a plan as text: a line for each of its lines, the total, the links, and a line for each of
+   order, random and state. The line of a link ends with its rule: "in turns", or what becomes of
+   records that a full queue has no room for; nothing: they wait.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */
@@ -9064,7 +9069,9 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    const char *params; /* what s->params is a hash of, for errors */
+    /* what s->params is a hash of, for errors. Words of the plan: what the order goes by, what
+       random numbers go by, and what a state saves; NULL: the position, and the place of a batch */
+    const char *params, *order, *path, *saves;
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:
@@ -19723,12 +19730,15 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
     .alike = dlpi_role_none, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
     .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
-    .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .no_state_at = true, .never_saved = dlpi_found_never_saved, .order = "stream", \
+    .saves = "a place in each stream of this rank"
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
                         .config = dlpi_found_config
+
+#define DLPI_MAKERS_PATH "path up to the last maker, position behind it"
 
 /* The stages of both. */
 #define DLPI_OPS_OF_FOUND \
@@ -24728,6 +24738,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .item = dlpi_lists_item,
     .state = dlpi_lists_state,
     .never_saved = dlpi_lists_never_saved,
+    .saves = "a place, and what the batch sampler saves",
 };
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
@@ -25548,6 +25559,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
     .params = "streams, steps_per_epoch, max_out, id, window",
+    .path = DLPI_MAKERS_PATH,
     .input = "input",
     .load = dlpi_expand_load,
     .many = dlpi_expand_many,
@@ -25846,6 +25858,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .row = dlpi_branches_row_extra,
     .config = dlpi_branches_config,
     .params = "streams, steps_per_epoch, weights, and n_items, shuffle, max_out and id of branches",
+    .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
 };
@@ -26429,7 +26442,8 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
     .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
+    .path = DLPI_MAKERS_PATH
 
 static const dlpi_source_ops dlpi_pack_source = {
     DLPI_PACK_SOURCE,
@@ -28054,6 +28068,23 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   buffers, dlpi_sink_each(p));
 }
 
+/* What the order, random numbers and states of the pipe go by, in words. */
+DLPI_COLD
+static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+    const dlp_link *lanes = plan->links[0].from_stage < -1 ? plan->links : NULL;
+    const char *path = p->source->path, *order = p->source->order, *saves = p->source->saves;
+    dlpi_copy_text(plan->random, sizeof plan->random, path != NULL ? path : "position");
+    snprintf(plan->order, sizeof plan->order, "by %s; \"%s\": %s, seed %" PRIu64,
+             order != NULL ? order : "position", p->sampler->name, dlpi_order_of(d->order)->name,
+             d->seed);
+    snprintf(plan->state, sizeof plan->state, "%d bytes: %s", (int)sizeof(dlp_state),
+             saves != NULL ? saves : "a place");
+    if (lanes == NULL) return;
+    dlpi_copy_text(plan->order, sizeof plan->order, "as items are pushed");
+    snprintf(plan->state, sizeof plan->state, "none (push \"%s\")", lanes->to);
+}
+
 DLPI_COLD
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
@@ -28076,6 +28107,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     plan->n_links = dlpi_links(p, plan->links);
+    dlpi_plan_words(p, plan);
     dlpi_plan_stages(p, plan);
 }
 
@@ -39538,6 +39570,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
             &t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes%s\n", ends,
             dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
+    dlpi_text_add(&t, "order: %s\nrandom: %s\nstate: %s\n", plan->order, plan->random, plan->state);
     return dlpi_text_length(&t);
 }
 

@@ -128,6 +128,11 @@ typedef struct dlp_plan {
     dlp_link links[DLP_MAX_LINKS];
     uint32_t n_stages;
     dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
+    char order[100]; /* "by position": the number of a row in its epoch says which item the row has.
+                       "by stream": the data say it, too. "as items are pushed" */
+    char random[80]; /* what dlp_item_random goes by: the "position" of the row, or the "path" of
+                        the item (>>graph, Makers) */
+    char state[80];  /* what dlp_pipe_state saves. "none": a push comes once, so no pipe resumes */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -137,9 +142,9 @@ typedef struct dlp_plan {
    - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text, a line for each of its lines, the total, and the links. The line of a link
-   ends with its rule: "in turns", or what becomes of records that a full queue has no room for;
-   nothing: they wait.
+/* Write a plan as text: a line for each of its lines, the total, the links, and a line for each of
+   order, random and state. The line of a link ends with its rule: "in turns", or what becomes of
+   records that a full queue has no room for; nothing: they wait.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */

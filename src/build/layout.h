@@ -300,6 +300,22 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   buffers, dlpi_sink_each(p));
 }
 
+/* What the order, random numbers and states of the pipe go by, in words. */
+static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+    const dlp_link *lanes = plan->links[0].from_stage < -1 ? plan->links : NULL;
+    const char *path = p->source->path, *order = p->source->order, *saves = p->source->saves;
+    dlpi_copy_text(plan->random, sizeof plan->random, path != NULL ? path : "position");
+    snprintf(plan->order, sizeof plan->order, "by %s; \"%s\": %s, seed %" PRIu64,
+             order != NULL ? order : "position", p->sampler->name, dlpi_order_of(d->order)->name,
+             d->seed);
+    snprintf(plan->state, sizeof plan->state, "%d bytes: %s", (int)sizeof(dlp_state),
+             saves != NULL ? saves : "a place");
+    if (lanes == NULL) return;
+    dlpi_copy_text(plan->order, sizeof plan->order, "as items are pushed");
+    snprintf(plan->state, sizeof plan->state, "none (push \"%s\")", lanes->to);
+}
+
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
@@ -321,6 +337,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     plan->n_links = dlpi_links(p, plan->links);
+    dlpi_plan_words(p, plan);
     dlpi_plan_stages(p, plan);
 }
 

@@ -141,12 +141,15 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
     .alike = dlpi_role_none, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
     .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
-    .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .no_state_at = true, .never_saved = dlpi_found_never_saved, .order = "stream", \
+    .saves = "a place in each stream of this rank"
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
                         .config = dlpi_found_config
+
+#define DLPI_MAKERS_PATH "path up to the last maker, position behind it"
 
 /* The stages of both. */
 #define DLPI_OPS_OF_FOUND \

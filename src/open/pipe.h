@@ -36,6 +36,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
             &t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes%s\n", ends,
             dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
+    dlpi_text_add(&t, "order: %s\nrandom: %s\nstate: %s\n", plan->order, plan->random, plan->state);
     return dlpi_text_length(&t);
 }
 

@@ -70,7 +70,9 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    const char *params; /* what s->params is a hash of, for errors */
+    /* what s->params is a hash of, for errors. Words of the plan: what the order goes by, what
+       random numbers go by, and what a state saves; NULL: the position, and the place of a batch */
+    const char *params, *order, *path, *saves;
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
                                                             of DLPI_NO_SLOT p->after.source; NULL:

@@ -239,6 +239,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .row = dlpi_branches_row_extra,
     .config = dlpi_branches_config,
     .params = "streams, steps_per_epoch, weights, and n_items, shuffle, max_out and id of branches",
+    .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
 };

@@ -178,6 +178,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
     .params = "streams, steps_per_epoch, max_out, id, window",
+    .path = DLPI_MAKERS_PATH,
     .input = "input",
     .load = dlpi_expand_load,
     .many = dlpi_expand_many,

@@ -180,6 +180,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .item = dlpi_lists_item,
     .state = dlpi_lists_state,
     .never_saved = dlpi_lists_never_saved,
+    .saves = "a place, and what the batch sampler saves",
 };
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */

@@ -352,7 +352,8 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
     .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows"
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
+    .path = DLPI_MAKERS_PATH
 
 static const dlpi_source_ops dlpi_pack_source = {
     DLPI_PACK_SOURCE,

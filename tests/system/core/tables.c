@@ -610,6 +610,118 @@ static void nodes__load__the_batches_of_parts(void) {
     same("found", found, 5, 1, desc, found_stages, 1);
 }
 
+/* ---- what a plan says ---- */
+
+static uint64_t path_draws[ITEMS], row_draws[ITEMS], row_index[ITEMS];
+
+static int draw_and_keep(void *user, const dlp_item *it) {
+    (void)user;
+    path_draws[it->index] = dlp_item_random(it, 1);
+    return 1;
+}
+static int draw_in_row(void *user, dlp_item *it) {
+    (void)user;
+    row_draws[it->position] = dlp_item_random(it, 1);
+    row_index[it->position] = it->index;
+    return 0;
+}
+static int64_t no_list(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    (void)user;
+    (void)epoch;
+    (void)index;
+    (void)max;
+    return 0;
+}
+
+static void plan_says(const dlp_plan *plan, const char *order, const char *random,
+                      const char *state) {
+    char text[16384], words[300];
+    snprintf(words, sizeof words, "\norder: %s\nrandom: %s\nstate: %s\n", order, random, state);
+    CHECK(dlp_plan_format(plan, text, sizeof text) > 0);
+    if (!well(strstr(text, words) != NULL)) printf("  not%s  but\n%s", words, text);
+}
+
+/* By position a batch is found by its number, by stream it is not. Random numbers of rows go by the
+   position. Those of a filter go by the item, whatever the order is. */
+static void plan__order_random_and_state__are_so(void) {
+    static uint64_t paths[ITEMS], rows[ITEMS], indices[ITEMS];
+    for (int k = 0; k < 4; k++) {
+        const int filter = k / 2, shuffle = k % 2;
+        const dlp_node all[] = {
+            {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = shuffle}},
+            {.name = "read",
+             .verb = DLP_FETCH,
+             .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+            {.name = "draw", .verb = DLP_MAP, .map = {.item = draw_in_row}},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+        const dlp_node good = {
+            .name = "good", .verb = DLP_FILTER, .filter = {.keep = draw_and_keep}};
+        const dlp_node filtered[] = {all[0], all[1], good, all[2], all[3]};
+        const dlp_node *nodes = filter ? filtered : all;
+        dlp_pipe *p = opened(nodes, filter ? 5 : 4, &(dlp_pipe_desc){.seed = 7});
+        dlp_state state;
+        dlp_batch *b;
+        dlp_plan plan;
+        if (p == NULL) return;
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        plan_says(&plan,
+                  filter    ? shuffle ? "by stream; \"items\": DLP_ORDER_SHUFFLED, seed 7"
+                                      : "by stream; \"items\": DLP_ORDER_SEQUENTIAL, seed 7"
+                  : shuffle ? "by position; \"items\": DLP_ORDER_SHUFFLED, seed 7"
+                            : "by position; \"items\": DLP_ORDER_SEQUENTIAL, seed 7",
+                  filter ? "path up to the last maker, position behind it" : "position",
+                  filter ? "248 bytes: a place in each stream of this rank" : "248 bytes: a place");
+        CHECK(dlp_pipe_state_at(p, 0, 1, &state) == (filter ? DLP_ERR_UNSUPPORTED : DLP_OK));
+        while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (shuffle) {
+            CHECK(memcmp(rows, row_draws, sizeof rows) == 0);
+            CHECK(memcmp(indices, row_index, sizeof indices) != 0);
+            CHECK(memcmp(paths, path_draws, sizeof paths) == 0);
+        }
+        memcpy(paths, path_draws, sizeof paths);
+        memcpy(rows, row_draws, sizeof rows);
+        memcpy(indices, row_index, sizeof indices);
+    }
+}
+
+static void plan__order_random_and_state__of_other_tables(void) {
+    const dlp_sampler_desc lists = {.order = DLP_ORDER_BATCHES, .batches = {.next = no_list}};
+    const dlp_node read = {.name = "read",
+                           .verb = DLP_FETCH,
+                           .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}};
+    const dlp_node batch = {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}};
+    dlp_node list = {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}};
+    dlp_node load = {.name = "load",
+                     .verb = DLP_LOAD,
+                     .load = {.load = load_part, .count = count_items, .max_part_bytes = 64}};
+    const dlp_node plain[] = {list, read, batch};
+    dlp_pipe_desc desc = {.seed = UINT64_MAX};
+    dlp_plan plan;
+    dlp_error e;
+    CHECK(dlp_nodes_plan(plain, 3, &desc, &plan, &e) == DLP_OK);
+    plan_says(&plan, "by position; \"items\": DLP_ORDER_SEQUENTIAL, seed 18446744073709551615",
+              "position", "248 bytes: a place");
+    desc = (dlp_pipe_desc){.seed = 0};
+    list.list.order = &lists;
+    const dlp_node listed[] = {list, read, batch};
+    CHECK(dlp_nodes_plan(listed, 3, &desc, &plan, &e) == DLP_OK);
+    plan_says(&plan, "by position; \"items\": DLP_ORDER_BATCHES, seed 0", "position",
+              "248 bytes: a place, and what the batch sampler saves");
+    list.list = (dlp_node_list){.n_items = PARTS, .shuffle = 1};
+    for (int found = 0; found < 2; found++) {
+        const dlp_node nodes[] = {list, load, read, batch};
+        CHECK(dlp_nodes_plan(nodes, 4, &desc, &plan, &e) == DLP_OK);
+        plan_says(&plan,
+                  found ? "by stream; \"items\": DLP_ORDER_PARTS, seed 0"
+                        : "by position; \"items\": DLP_ORDER_PARTS, seed 0",
+                  "position",
+                  found ? "248 bytes: a place in each stream of this rank" : "248 bytes: a place");
+        load.load.count = NULL;
+        load.load.max_items = 12;
+    }
+}
+
 /* ---- filters and expanders, one after the other ---- */
 
 static const dlp_dataset odd_xs = {
@@ -920,6 +1032,7 @@ static void nodes__push__each_item_once(void) {
     dlp_pusher *pusher = NULL;
     dlp_pipe *p;
     dlp_batch *b;
+    dlp_plan plan;
     uint64_t next = 0;
     int rc;
     if (!well(dlp_push_open(&push, &desc, NULL) == DLP_OK)) return;
@@ -932,6 +1045,8 @@ static void nodes__push__each_item_once(void) {
     };
     CHECK(dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, NULL) == DLP_OK);
     if ((p = opened(nodes, 2, NULL)) == NULL) return;
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+    plan_says(&plan, "as items are pushed", "position", "none (push \"items\")");
     for (uint64_t i = 0; i < 20; i++) {
         const void *const data[] = {&i};
         CHECK(dlp_pusher_push(pusher, data, DLP_FOREVER) == DLP_OK);
@@ -1658,6 +1773,8 @@ int main(void) {
     nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once();
     nodes__map_adds_a_ragged_field__it_begins_empty();
     nodes__load__the_batches_of_parts();
+    plan__order_random_and_state__are_so();
+    plan__order_random_and_state__of_other_tables();
     nodes__filter_and_window__the_batches_of_a_fetch_that_skips();
     nodes__turns_behind_a_filter__each_worker_copies_its_batches();
     nodes__makers_in_a_row__a_plain_loop();

@@ -492,8 +492,7 @@ static void makers__plan_and_stages__have_their_names(void) {
     end_run(NULL);
 }
 
-/* The records of a branch come from the reader of its push. Inputs of the other branch come from
-   the list. */
+/* The records of a branch come from the reader of its push, inputs of the other one from a list. */
 static void branches__of_a_push_and_a_list__links_of_each(void) {
     dlp_plan plan;
     reset(FILTERS | ZIPS);
