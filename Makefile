@@ -11,7 +11,7 @@ B := build
 WARN := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wcast-align \
         -Wstrict-prototypes -Wmissing-prototypes -Wvla
 # gcc takes a third of its time for this one, and the format of the tree holds what it is about; the
-# case compile/c11-gcc has it.
+# case compile/c11-clang has it.
 WARN += -Wno-misleading-indentation
 ifeq ($(STRICT),1)
 WARN += -Werror
@@ -153,18 +153,19 @@ $(B)/lib/tests.a: LIB_CC = $(CC) -std=c11 $(WARN) $(CFLAGS)
 $(B)/lib/musl.a: LIB_CC = musl-gcc -std=c11 -O1
 $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 
-# Those that compile an implementation of their own do so without optimising: gcc takes a third of
-# the time. The library, which all others link, and tests of queues, models, times and the order's
-# statistics are optimised.
+# Those that compile an implementation of their own have all its functions static, so that the
+# compiler leaves out what the test does not call: clang always, and a third as long as gcc without
+# optimising; gcc where it optimises, in tests of queues, models and the order's statistics.
+OWN_IS := ^.define DLPIPE_IMPLEMENTATION( |$$)|^.include "(.*/)?(pipe_l[io]|model|queue_wait\.c)
 OWN_UNITS := $(basename $(notdir $(shell \
-               grep -l '^.define DLPIPE_IMPLEMENTATION\|rig/pipe_life\.h\|rig/pipe_loaders\.h' \
-               tests/unit/*/*.c tests/system/*/*.c)))
-# Tests of queues and of the order use few functions: where all are static, gcc leaves the others
-# out, which takes a tenth of the time.
-STATIC_UNITS := $(filter queue_% order_plain samplers,$(OWN_UNITS))
-OWN_UNITS := $(filter-out $(TIMED) $(STATIC_UNITS),$(OWN_UNITS))
-$(addprefix $(B)/tests/,$(OWN_UNITS)): O0 := -O0
-$(addprefix $(B)/tests/,$(STATIC_UNITS)): O0 := -DDLPIPE_STATIC
+               grep -lE '$(OWN_IS)' $(addsuffix /*.c,$(TESTED)) 2>/dev/null)))
+FAST_UNITS := $(filter queue_% order_plain samplers model% crash_steps,$(OWN_UNITS))
+OWN_CC := $(if $(filter default,$(origin CC)),$(shell command -v clang))
+$(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): O0 := -O0
+$(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): BY := $(OWN_CC)
+$(foreach d,tests musl aarch64 san/%,$(addprefix $(B)/$(d)/,$(OWN_UNITS))): OWN := -DDLPIPE_STATIC
+# gcc's builds are not optimised with FEW=1; of these less is compiled where it optimises.
+$(addprefix $(B)/san/gcc-%/,$(FAST_UNITS)): OWN := -O1 -DDLPIPE_STATIC
 
 $(B)/tests/plan_picture: examples/graph.c
 
@@ -173,15 +174,16 @@ $(B)/tests/%: %.c $(B)/lib/tests.a $(HEADERS) $(COMMON) Makefile
 	@mkdir -p $(@D)
 	@$(call told,$@)
 	@rm -f $@
-	@$(CC) -std=c11 $(WARN) $(CFLAGS) $(O0) -o $@ $< $(B)/lib/tests.a $(LIBS) >$@.log 2>&1 || true
+	@$(or $(BY),$(CC)) -std=c11 $(WARN) $(CFLAGS) $(O0) $(OWN) -o $@ $< $(B)/lib/tests.a $(LIBS) \
+	    >$@.log 2>&1 || true
 
 $(B)/musl/%: %.c $(HEADERS) $(COMMON) $(MUSL_LIB)
 	@$(call told,$@)
-	@sh tests/compile/matrix build musl $< || true
+	@sh tests/compile/matrix build musl $< $(OWN) || true
 
 $(B)/aarch64/%: %.c $(HEADERS) $(COMMON) $(AARCH64_LIB)
 	@$(call told,$@)
-	@sh tests/compile/matrix build aarch64 $< || true
+	@sh tests/compile/matrix build aarch64 $< $(OWN) || true
 
 $(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/* tests/compile/*/*)
 	@mkdir -p $(@D)
@@ -404,7 +406,7 @@ $(B)/san/$(1)/%: %.c $$(SAN_LIB_$(1)) $$(HEADERS) $$(COMMON) Makefile
 	@$$(call told,$$@)
 	@rm -f $$@
 	@[ -z "$$(SAN_LIB_$(1))" ] || \
-	    $$(SAN_CC_$(1)) -o $$@ $$< $$(SAN_LIB_$(1)) $$(LIBS) >$$@.log 2>&1 || true
+	    $$(SAN_CC_$(1)) $$(OWN) -o $$@ $$< $$(SAN_LIB_$(1)) $$(LIBS) >$$@.log 2>&1 || true
 endef
 $(foreach s,$(SANITIZED),$(eval $(call sanitized,$(s),$(subst -, ,$(s)))))
 $(foreach s,$(SANITIZED),$(addprefix $(B)/san/$(s)/,$(TLS_UNITS))): LIBS += $(TLS_LIBS)
