@@ -6,15 +6,14 @@ dir=build/bench_topologies
 . tests/rig/shell_rig
 fresh_dir
 
-program=$dir/program
 echo '#include <stdio.h>
 #include <jpeglib.h>
 int main(void) { return 0; }' | ${CC:-cc} -x c -o $dir/probe - -ljpeg 2>$dir/probe.log ||
     skip 'no libjpeg to compile with (libjpeg62-turbo-dev)'
-${CC:-cc} -std=c11 -O0 -o $dir/jpeg_folder examples/jpeg_folder.c -lpthread -ldl -ljpeg &
-${CC:-cc} -std=c11 -O0 -o $program tests/bench/bench_topologies.c -lpthread -lm -ldl -ljpeg ||
-    exit 1
-wait
+linked examples/jpeg_folder.c $dir/jpeg_folder -ljpeg || exit 1
+program=$dir/program
+${CC:-cc} -std=c11 -O0 -o $program tests/bench/bench_topologies.c \
+    -lpthread -lm -ldl -ljpeg || exit 1
 
 SHORT=1 $program -o $dir/lines.jsonl -j $dir/jpegs -p made -n 64 -s $dir >$dir/out 2>$dir/err ||
     fail "it failed: $(cat $dir/err)"

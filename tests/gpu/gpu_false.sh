@@ -5,7 +5,7 @@ dir=build/gpu_false
 . tests/rig/shell_rig
 fresh_dir
 
-cc="${CC:-cc} -std=c11 -w -O0 -g"
+cc="${CC:-cc} -std=c11 -w -O0"
 $cc -shared -fPIC -o $dir/libcuda.so tests/gpu/false_cuda.c -lpthread &&
     $cc -o $dir/gpu tests/gpu/gpu.c -lpthread -lm -ldl || exit 1
 

@@ -41,7 +41,7 @@ dlp_pipe *begin(void) {
     return dlp_loader_open(&p, &d, NULL) == DLP_OK ? p : NULL;
 }
 END
-${CC:-cc} -std=c11 -O1 -shared -fPIC -o "$dir/library.so" "$dir/library.c" -lpthread || exit 1
+${CC:-cc} -std=c11 -O0 -shared -fPIC -o "$dir/library.so" "$dir/library.c" -lpthread || exit 1
 
 cat >"$dir/take.py" <<'END'
 import ctypes as c, sys, numpy as np

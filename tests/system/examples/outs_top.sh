@@ -53,8 +53,7 @@ int main(int argc, char **argv) {
     return 1;
 }
 END
-${CC:-cc} -std=c11 -O0 -o $dir/owner $dir/owner.c -lpthread &&
-    ${CC:-cc} -std=c11 -O0 -o $dir/top examples/dlpipe_top.c -lpthread -lm || exit 1
+linked $dir/owner.c $dir/owner && linked examples/dlpipe_top.c $dir/top || exit 1
 
 $dir/owner &
 owner=$!

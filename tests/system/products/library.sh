@@ -11,9 +11,8 @@ for p in nm readelf pkg-config; do
 done
 
 root=$(pwd -P)/$dir/root
-quiet() { # a make of its own
-    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s --no-print-directory B=$dir/build \
-        CC="${CC:-cc}" CFLAGS=-O0 STRICT=1 "$@" >$dir/said 2>&1 || {
+quiet() {
+    shared "$@" >$dir/said 2>&1 || {
         cat $dir/said
         fail "make $*"
         exit 1
