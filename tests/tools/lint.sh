@@ -251,8 +251,8 @@ silent() { # a test or example compiles without a word
         echo "$2: no libjpeg, left out"
         return 0
     fi
-    case $1 in
-    clang) set -- "$1" "$2" -fsyntax-only ;;
+    case $1:$2 in
+    clang:* | gcc:tests/[fmsu]*/*) set -- "$1" "$2" -fsyntax-only ;;
     *) set -- "$1" "$2" -O1 -c -o "build/lint.$(basename "$2").o" ;; # gcc warns late
     esac
     case $2 in
@@ -274,8 +274,10 @@ check() { # cppcheck
         -D__linux__ -D__x86_64__ -D__GNUC__=12 -D__SIZEOF_POINTER__=8 "$@"
 }
 
-files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
-    grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort)
+whole_tree() {
+    find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
+        grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort
+}
 
 # What has one format, by .clang-format.
 formatted() {
@@ -287,7 +289,8 @@ formatted() {
 case ${1:-} in # parts of it, for many files at once; rules without files: for all
 rules)
     shift
-    [ $# -gt 0 ] || set -- $files
+    # shellcheck disable=SC2046
+    [ $# -gt 0 ] || set -- $(whole_tree)
     rules "$@"
     exit
     ;;
@@ -306,6 +309,7 @@ esac
 
 mkdir -p build
 bad=0
+files=$(whole_tree)
 # shellcheck disable=SC2086
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"
@@ -327,14 +331,13 @@ else
     echo 'clang-format: not installed, left out'
 fi
 
-# Tests and examples are as clean as the header. What "make test" compiles with gcc anyhow, an error
-# there with STRICT=1, is not compiled here. FEW=1: without tests and benchmarks, and
+# Tests and examples are as clean as the header. "make test" compiles each test with one compiler,
+# a warning an error there with STRICT=1; here each is read by both. FEW=1: without tests and benchmarks, and
 # without clang-tidy's look at examples, and with less of the analyzer, as in .ci/run.
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
     sources='tests/unit/*/*.c tests/system/*/*.c tests/model/*.c tests/fuzz/*.c tests/bench/*.c
         tests/gpu/*.c examples/*.c'
-    [ $cc = clang ] || sources='tests/bench/*.c tests/gpu/*.c examples/*.c'
     [ -z "${FEW:-}" ] || sources='examples/*.c'
     # shellcheck disable=SC2086
     if ls $sources | xargs -P 2 -n 1 sh tests/tools/lint.sh silent $cc; then
@@ -345,7 +348,7 @@ for cc in gcc clang; do
 done
 
 if command -v cppcheck >/dev/null 2>&1; then
-    for h in dlpipe*.h; do
+    for h in dlpipe_shm.h dlpipe_s3.h; do # the first includes dlpipe.h, which is looked at with it
         check --language=c -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL "$h" || bad=1
     done
     # without the implementation, which has been looked at
