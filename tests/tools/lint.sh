@@ -332,8 +332,9 @@ else
 fi
 
 # Tests and examples are as clean as the header. "make test" compiles each test with one compiler,
-# a warning an error there with STRICT=1; here each is read by both. FEW=1: without tests and benchmarks, and
-# without clang-tidy's look at examples, and with less of the analyzer, as in .ci/run.
+# a warning an error there with STRICT=1; here each is read by both. FEW=1: without tests and
+# benchmarks, and without clang-tidy's look at examples, and with less of the analyzer, as in
+# .ci/run.
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
     sources='tests/unit/*/*.c tests/system/*/*.c tests/model/*.c tests/fuzz/*.c tests/bench/*.c
