@@ -155,17 +155,17 @@ $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 
 # Those that compile an implementation of their own have all its functions static, so that the
 # compiler leaves out what the test does not call: clang always, and a third as long as gcc without
-# optimising; gcc where it optimises, in tests of queues, models and the order's statistics.
+# optimising; gcc where it optimises, in tests of queues, models, times and the order.
 OWN_IS := ^.define DLPIPE_IMPLEMENTATION( |$$)|^.include "(.*/)?(pipe_l[io]|model|queue_wait\.c)
 OWN_UNITS := $(basename $(notdir $(shell \
                grep -lE '$(OWN_IS)' $(addsuffix /*.c,$(TESTED)) 2>/dev/null)))
-FAST_UNITS := $(filter queue_% order_plain samplers model% crash_steps,$(OWN_UNITS))
+FAST_UNITS := $(TIMED) $(filter queue_% order_plain samplers model% crash_steps,$(OWN_UNITS))
 OWN_CC := $(if $(filter default,$(origin CC)),$(shell command -v clang))
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): O0 := -O0
-$(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): BY := $(OWN_CC)
+$(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS) scratch_join,$(OWN_UNITS))): BY := $(OWN_CC)
 $(foreach d,tests musl aarch64 san/%,$(addprefix $(B)/$(d)/,$(OWN_UNITS))): OWN := -DDLPIPE_STATIC
 # gcc's builds are not optimised with FEW=1; of these less is compiled where it optimises.
-$(addprefix $(B)/san/gcc-%/,$(FAST_UNITS)): OWN := -O1 -DDLPIPE_STATIC
+$(addprefix $(B)/san/gcc-%/,$(filter $(OWN_UNITS),$(FAST_UNITS))): OWN := -O1 -DDLPIPE_STATIC
 
 $(B)/tests/plan_picture: examples/graph.c
 

@@ -217,13 +217,16 @@ mpi_flags() {
     mpicc --showme:compile 2>/dev/null || mpicc -compile_info | tr ' ' '\n' | grep '^-I'
 }
 
-tidy() { # clang-tidy takes a header as the main file, so that its functions are analysed
+tidy() { # clang-tidy takes a header as the main file, what it includes of ours with it
     f=$1
     said=build/lint.$(basename "$f")
     mpi=$(mpi_flags "$f") || { echo "$f: there is no mpicc, left out"; return 0; }
+    ours=
     case $f in
     *.h)
-        set -- -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL
+        ours='dlpipe[_a-z0-9]*\.h'
+        set -- -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL \
+            -Xclang -analyzer-opt-analyze-headers
         ! printf '#include <openssl/ssl.h>\n' | clang -E -x c - >/dev/null 2>&1 ||
             set -- "$@" -DDLPIPE_S3_OPENSSL
         ;;
@@ -235,7 +238,8 @@ tidy() { # clang-tidy takes a header as the main file, so that its functions are
     # The analyzer goes on to 225,000 places of a function; most of what it finds is near its start.
     [ -z "${FEW:-}" ] || set -- "$@" -Xclang -analyzer-config -Xclang max-nodes=40000
     # shellcheck disable=SC2086
-    clang-tidy --quiet --warnings-as-errors='*' --checks="$(echo $TIDY | tr ' ' ',')" "$f" -- \
+    clang-tidy --quiet --warnings-as-errors='*' --header-filter="$ours" \
+        --checks="$(echo $TIDY | tr ' ' ',')" "$f" -- \
         -x c -std=c11 "$@" $mpi >"$said.out" 2>"$said.err"
     code=$?
     [ $code -eq 0 ] || { # the finding, not each step of the path to it
@@ -251,8 +255,8 @@ silent() { # a test or example compiles without a word
         echo "$2: no libjpeg, left out"
         return 0
     fi
-    case $1 in
-    clang) set -- "$1" "$2" -fsyntax-only ;;
+    case $1:$2 in
+    clang:* | gcc:tests/[fmsu]*/*) set -- "$1" "$2" -fsyntax-only ;;
     *) set -- "$1" "$2" -O1 -c -o "build/lint.$(basename "$2").o" ;; # gcc warns late
     esac
     case $2 in
@@ -274,8 +278,10 @@ check() { # cppcheck
         -D__linux__ -D__x86_64__ -D__GNUC__=12 -D__SIZEOF_POINTER__=8 "$@"
 }
 
-files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
-    grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort)
+whole_tree() {
+    find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's|^\./||' |
+        grep -v '\.\(png\|svg\|gz\|bin\|jsonl\)$' | LC_ALL=C sort
+}
 
 # What has one format, by .clang-format.
 formatted() {
@@ -287,7 +293,8 @@ formatted() {
 case ${1:-} in # parts of it, for many files at once; rules without files: for all
 rules)
     shift
-    [ $# -gt 0 ] || set -- $files
+    # shellcheck disable=SC2046
+    [ $# -gt 0 ] || set -- $(whole_tree)
     rules "$@"
     exit
     ;;
@@ -306,6 +313,7 @@ esac
 
 mkdir -p build
 bad=0
+files=$(whole_tree)
 # shellcheck disable=SC2086
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"
@@ -327,14 +335,14 @@ else
     echo 'clang-format: not installed, left out'
 fi
 
-# Tests and examples are as clean as the header. What "make test" compiles with gcc anyhow, an error
-# there with STRICT=1, is not compiled here. FEW=1: without tests and benchmarks, and
-# without clang-tidy's look at examples, and with less of the analyzer, as in .ci/run.
+# Tests and examples are as clean as the header. "make test" compiles each test with one compiler,
+# a warning an error there with STRICT=1; here each is read by both. FEW=1: without tests and
+# benchmarks, and without clang-tidy's look at examples, and with less of the analyzer, as in
+# .ci/run.
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
     sources='tests/unit/*/*.c tests/system/*/*.c tests/model/*.c tests/fuzz/*.c tests/bench/*.c
         tests/gpu/*.c examples/*.c'
-    [ $cc = clang ] || sources='tests/bench/*.c tests/gpu/*.c examples/*.c'
     [ -z "${FEW:-}" ] || sources='examples/*.c'
     # shellcheck disable=SC2086
     if ls $sources | xargs -P 2 -n 1 sh tests/tools/lint.sh silent $cc; then
@@ -345,7 +353,7 @@ for cc in gcc clang; do
 done
 
 if command -v cppcheck >/dev/null 2>&1; then
-    for h in dlpipe*.h; do
+    for h in dlpipe_shm.h dlpipe_s3.h; do # the first includes dlpipe.h, which is looked at with it
         check --language=c -DDLPIPE_IMPLEMENTATION -DDLPIPE_CUDA -DDLPIPE_OPENCL "$h" || bad=1
     done
     # without the implementation, which has been looked at
@@ -361,7 +369,7 @@ if command -v clang-tidy >/dev/null 2>&1; then
     looked_at=examples/*.c
     [ -z "${FEW:-}" ] || looked_at=
     # shellcheck disable=SC2086
-    ls dlpipe*.h $looked_at | xargs -P 2 -n 1 sh tests/tools/lint.sh tidy || bad=1
+    ls dlpipe_shm.h dlpipe_s3.h $looked_at | xargs -P 2 -n 1 sh tests/tools/lint.sh tidy || bad=1
     echo "clang-tidy: $(clang-tidy --version | grep -o 'version [0-9.]*')"
 else
     echo 'clang-tidy: not installed, left out'

@@ -88,15 +88,27 @@ done
 expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n'
 
 # broken CHECK WORDS FILE SED: in a copy of the tree, with the numbers of that tree as known ones,
-# CHECK passes; with FILE so edited it fails and says WORDS.
+# CHECK passes; with FILE so edited it fails and says WORDS. Edits that follow each other and are of
+# one CHECK are made together: it says the words of each.
 tree=$dir/tree
 mkdir -p $tree/tests
 cp -r src dlpipe*.h $tree/
 (cd tests && cp -r tools rig unit system model gpu compile ../$tree/tests/)
 mkdir -p $tree/tests/fuzz && cp tests/fuzz/*.c $tree/tests/fuzz/
+judged() { # the edits up to here
+    [ -n "$before" ] || return 0
+    (cd $tree && sh tests/tools/$before.sh) >$dir/after 2>&1 && fail "$before lets pass all edits"
+    while IFS= read -r words; do
+        grep -q "$words" $dir/after || fail "$before does not say \"$words\""
+    done <$dir/words
+    cp -r $dir/whole/. $tree
+}
 broken() {
     checks=$((checks + 1))
     if [ "$1" != "$before" ]; then
+        judged
+        rm -rf $dir/whole
+        : >$dir/words
         case $1 in
         floors | heads) ;;
         *) (cd $tree && sh tests/tools/$1.sh known >known && mv known tests/tools/$1.known) ;;
@@ -105,11 +117,12 @@ broken() {
             fail "$1 fails in a copy of the tree: $(cat $dir/before)"
         before=$1
     fi
-    cp "$tree/$3" $dir/whole
+    mkdir -p "$dir/whole/$(dirname "$3")"
+    [ -e "$dir/whole/$3" ] || cp "$tree/$3" "$dir/whole/$3"
+    cp "$tree/$3" $dir/edited
     sed -i "$4" "$tree/$3"
-    (cd $tree && sh tests/tools/$1.sh) >$dir/after 2>&1 && fail "$1 lets pass: $3: $4"
-    grep -q "$2" $dir/after || fail "$1 does not say \"$2\" of: $3: $4"
-    cp $dir/whole "$tree/$3"
+    ! cmp -s "$tree/$3" $dir/edited || fail "$1: changes nothing: $3: $4"
+    echo "$2" >>$dir/words
 }
 checks=0
 before=
@@ -130,7 +143,7 @@ of='/* Of that and those of it, that of which is to ha''ve twice as many words a
 of="$of one go, which are thirty and one more than that, if I have counted well. */"
 for what in begins long twice word; do broken words "row/run.h $what" src/row/run.h "\$a $of"; done
 broken heads 'row/run.h: no line' src/row/run.h '/^.. tests:/d'
-broken heads 'there is no test tests/unit/row/none' src/row/run.h 's|tests: |&unit/row/none, |'
+broken heads 'there is no test tests/unit/row/none' src/row/rows.h 's|tests: |&unit/row/none, |'
 broken heads 'lines of tests' dlpipe.h '$a /* tests: unit/row/none */'
 probe='$a static bool probe(dlp_pipe *p) {\n    return p->keeper;\n}'
 broken features 'work/recover.h speaks' src/work/recover.h "$probe"
@@ -145,6 +158,7 @@ broken sizes 'fields of descs [0-9]*, known' src/api/parts.h \
     's/^typedef struct dlp_part_desc {/&\n    int more;/'
 broken sizes 'public functions [0-9]*, known' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
 broken sizes 'lines of code of dlpipe.h [0-9]*, known' dlpipe.h '$a int probe;'
+judged
 
 echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]

@@ -40,7 +40,7 @@ grep -q 'error: .*before any system header, or -D_GNU_SOURCE' $dir/said || fail 
 $early -D_GNU_SOURCE || fail 'it does not compile with -D_GNU_SOURCE'
 
 if command -v cmake >/dev/null 2>&1; then
-    silent cmake cmake -S "$vendor" -B $dir/cmake -DCMAKE_BUILD_TYPE=Debug \
+    silent cmake cmake -S "$vendor" -B $dir/cmake -DCMAKE_BUILD_TYPE=None \
         -DCMAKE_C_FLAGS='-Wall -Wextra' -DCMAKE_CXX_FLAGS='-Wall -Wextra'
     silent cmake_build cmake --build $dir/cmake
     run $dir/cmake
@@ -49,7 +49,7 @@ else
 fi
 
 if command -v meson >/dev/null 2>&1 && command -v ninja >/dev/null 2>&1; then
-    silent meson meson setup -Doptimization=0 $dir/meson "$vendor"
+    silent meson meson setup -Doptimization=0 -Ddebug=false $dir/meson "$vendor"
     silent meson_build ninja -C $dir/meson
     run $dir/meson
 else
