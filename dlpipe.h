@@ -16342,6 +16342,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
+    memset(in, 0, sizeof *in);
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
@@ -28445,6 +28446,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
+    w->note.said = 0;
     w->item.call = &w->note;
     w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
     w->parked = w->rare->parked;

@@ -38,6 +38,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
+    w->note.said = 0;
     w->item.call = &w->note;
     w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
     w->parked = w->rare->parked;

@@ -660,6 +660,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
+    memset(in, 0, sizeof *in);
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
