@@ -197,10 +197,12 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
 /* It returned rc. The row has what it wrote, and the item's data is the row again. */
 static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row, int rc) {
-    const dlp_pipe *p = w->p;
+    const dlp_pipe *p;
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || dlpi_cells_none(p)) return rc; /* nothing is written */
+    if (!DLPI_DEBUG) return rc;
+    p = w->p;
+    if (dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender->in_cells) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);

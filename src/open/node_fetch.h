@@ -123,26 +123,26 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 
 /* ---- rows that run in the attempts of the stage before ---- */
 
-/* The stage in whose attempts a row is to run; NULL: it gets a stage of its own. */
-static dlpi_stage *dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
-    const bool behind = t->chained != 0 && t->chained_at == t->at && t->ending == NULL;
-    return behind && !dlpi_workers_given(&node->workers) ? &t->p->stages[t->chained - 1] : NULL;
+/* Does a row run in the attempts of the stage before? Else it gets a stage of its own. */
+static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
+    return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
+           !dlpi_workers_given(&node->workers);
 }
 
-/* The stage for a later fetch. A wrong desc goes to a stage of its own, which refuses it. */
-static dlpi_stage *dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node,
-                                     const dlp_fetch_desc *f, const dlp_dataset *ds) {
+/* Does a later fetch? A wrong desc goes to a stage of its own, which refuses it. */
+static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
+                              const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
                        f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
                        ds->writes_all_bytes <= 1 && !ds->open_end;
-    return t->fetched && t->load == NULL && plain ? dlpi_row_chains(t, node) : NULL;
+    return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
-static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_stage *st, dlpi_chained row,
-                          const dlp_field *f, uint32_t n) {
+static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
+                          uint32_t n) {
     dlpi_copy_text(row.name, sizeof row.name, node->name);
     t->chained_at = t->at + 1;
-    return dlpi_chain_add(t->p, st, &row, f, n);
+    return dlpi_chain_add(t->p, &t->p->stages[t->chained - 1], &row, f, n);
 }
 
 /* The row behind this one, which has stage id, may run in the attempts of that stage. */
@@ -159,7 +159,6 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
     dlp_dataset ds;
-    dlpi_stage *st;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
@@ -175,8 +174,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
-    if ((st = dlpi_fetch_chains(t, node, &f, &ds)) != NULL)
-        return dlpi_row_chain(t, node, st,
+    if (dlpi_fetch_chains(t, node, &f, &ds))
+        return dlpi_row_chain(t, node,
                               (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
                               ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
@@ -232,10 +231,9 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                                  : dlpi_not_null(t->p, node->name, "map.ends",
                                                  "in a header that was made without scratch");
     if (rc != DLP_OK) return rc;
-    st = t->batched || m->batch != NULL || m->ends != NULL ? NULL : dlpi_row_chains(t, node);
-    if (st != NULL)
-        return dlpi_row_chain(t, node, st, (dlpi_chained){.call = m->item, .user = m->user},
-                              m->fields, m->n_fields);
+    if (!t->batched && m->batch == NULL && m->ends == NULL && dlpi_row_chains(t, node))
+        return dlpi_row_chain(t, node, (dlpi_chained){.call = m->item, .user = m->user}, m->fields,
+                              m->n_fields);
     rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
                                              .batch = m->batch,
                                              .user = m->user,
