@@ -13,12 +13,14 @@
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
+#include "../../rig/sanitizers.h"
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/inputs_rig.h"
 #include <sys/ptrace.h>
 
-enum { INPUTS = 24, BATCH = 4, ROWS = 400, TOO_MANY = 60000 };
+enum { INPUTS = 24, BATCH = 4, ROWS = 400 };
+enum { TOO_MANY = RIG_ASAN ? 600000 : 60000 }; /* instructions of a step */
 
 /* What some inputs do. POISON: nothing; but one death is all that an input may cost. */
 enum { WELL, DROPPED, RAISED, RETRIED, LATER, SKIPPED, POISON };
