@@ -3799,12 +3799,12 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              an attempt fails, the attempt has failed, and is tried again from the fetch on. So
              placement, retries, deadline_ms, on_error and worker_state are those of the row that
              has the workers. The error has the stage of that row, and its message names the node
-             that failed. An error of a length has the field instead. With DLP_NONE the row has a
-             stage of its own, in next of the consumer. Without workers it has such a stage, too,
-             behind makers, a push, a guard, a cache, a fetch with async, or fetches of a mix (of).
-             It has one behind a second fetch with a stage of its own. A second fetch has one if it
-             has a source, or stands behind a load. A map in which fields end has one, and so have
-             all rows behind that map.
+             that failed. An error of a length names the field, and no node. With DLP_NONE the row
+             has a stage of its own, in next of the consumer. Without workers the row has such a
+             stage, too, behind makers, a push, a guard, a cache, a fetch with async, or fetches of
+             a mix (of). The row has one behind a second fetch that has a stage of its own. A second
+             fetch has a stage of its own if it has a source, or stands behind a load. So has a map
+             in which fields end, and so have all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -8829,10 +8829,10 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                    /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of its link */
+    int32_t work;                        /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers;     /* n_workers counts an inline one */
+    int32_t num_workers;                 /* 0: inline */
+    int32_t placement, zeroes, reserved; /* zeroes: 1: each row, before fetch */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
@@ -9333,7 +9333,8 @@ typedef struct dlpi_scope {
     uint32_t field, n_fields; /* from field on */
     uint32_t own;             /* the first field that the stage itself adds; after the last: none */
     uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes;               /* 1: the fields that it adds begin as zeros */
+    int zeroes; /* 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other
+                   rows add to those of a fetch */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
@@ -16555,13 +16556,12 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->kind = st->ops->kind;
     r->id = st->id;
     r->work = st->work;
-    r->rule = st->w.dispatch;
     if (st->work < 0) return;
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
     r->placement = st->w.num_workers > 0 ? st->w.placement : DLP_PLACE_THREADS;
-    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
+    r->zeroes = st->scope.zeroes == 1;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->at_first;
@@ -17265,8 +17265,9 @@ static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
     if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
-    if (!st->scope.zeroes) st->scope.own = c->fields;
-    st->scope.zeroes = 1;
+    if (st->scope.zeroes) return DLP_OK;
+    st->scope.own = c->fields;
+    st->scope.zeroes = 2;
     return DLP_OK;
 }
 
@@ -41201,8 +41202,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     if (most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker ? m->maker->name : t->p->node,
                            m->maker ? "expand.max_out" : "load.max_items",
-                           "%" PRIu64 " items of an input, must be at most 2^31; make it smaller",
-                           most);
+                           "an input has up to %" PRIu64 " items, must have at most 2^31; lower %s",
+                           most, m->maker ? "max_out" : "max_items");
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;
 }

@@ -77,12 +77,12 @@
              an attempt fails, the attempt has failed, and is tried again from the fetch on. So
              placement, retries, deadline_ms, on_error and worker_state are those of the row that
              has the workers. The error has the stage of that row, and its message names the node
-             that failed. An error of a length has the field instead. With DLP_NONE the row has a
-             stage of its own, in next of the consumer. Without workers it has such a stage, too,
-             behind makers, a push, a guard, a cache, a fetch with async, or fetches of a mix (of).
-             It has one behind a second fetch with a stage of its own. A second fetch has one if it
-             has a source, or stands behind a load. A map in which fields end has one, and so have
-             all rows behind that map.
+             that failed. An error of a length names the field, and no node. With DLP_NONE the row
+             has a stage of its own, in next of the consumer. Without workers the row has such a
+             stage, too, behind makers, a push, a guard, a cache, a fetch with async, or fetches of
+             a mix (of). The row has one behind a second fetch that has a stage of its own. A second
+             fetch has a stage of its own if it has a source, or stands behind a load. So has a map
+             in which fields end, and so have all rows behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.

@@ -146,8 +146,9 @@ static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
     if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
-    if (!st->scope.zeroes) st->scope.own = c->fields;
-    st->scope.zeroes = 1;
+    if (st->scope.zeroes) return DLP_OK;
+    st->scope.own = c->fields;
+    st->scope.zeroes = 2;
     return DLP_OK;
 }
 

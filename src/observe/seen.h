@@ -168,13 +168,12 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->kind = st->ops->kind;
     r->id = st->id;
     r->work = st->work;
-    r->rule = st->w.dispatch;
     if (st->work < 0) return;
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
     r->placement = st->w.num_workers > 0 ? st->w.placement : DLP_PLACE_THREADS;
-    r->zeroes = st->scope.zeroes && (st->ops->kind != DLP_STAGE_FETCH || st->scope.own == 0);
+    r->zeroes = st->scope.zeroes == 1;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->at_first;

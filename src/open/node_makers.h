@@ -530,8 +530,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     if (most > UINT64_C(1) << 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->maker ? m->maker->name : t->p->node,
                            m->maker ? "expand.max_out" : "load.max_items",
-                           "%" PRIu64 " items of an input, must be at most 2^31; make it smaller",
-                           most);
+                           "an input has up to %" PRIu64 " items, must have at most 2^31; lower %s",
+                           most, m->maker ? "max_out" : "max_items");
     x->found.most_items = x->found.plan.most = x->found.d.max_items = most > 0 ? most : 1;
     return DLP_OK;
 }

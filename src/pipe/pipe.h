@@ -33,7 +33,8 @@ typedef struct dlpi_scope {
     uint32_t field, n_fields; /* from field on */
     uint32_t own;             /* the first field that the stage itself adds; after the last: none */
     uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes;               /* 1: the fields that it adds begin as zeros */
+    int zeroes; /* 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other
+                   rows add to those of a fetch */
 } dlpi_scope;
 
 typedef struct dlpi_stage {

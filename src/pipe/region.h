@@ -159,10 +159,10 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                    /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes, rule; /* zeroes: 1: each row, before fetch; rule: of its link */
+    int32_t work;                        /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers;     /* n_workers counts an inline one */
+    int32_t num_workers;                 /* 0: inline */
+    int32_t placement, zeroes, reserved; /* zeroes: 1: each row, before fetch */
     int32_t in_flight;
     uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
