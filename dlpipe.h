@@ -36413,14 +36413,14 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
 }
 
 DLPI_COLD
-static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
+static int dlpi_timeline_pitch(const dlpi_view *v, const dlpi_lane *lane) {
     return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
 /* Height of a lane's stretches; the rest of its pitch is white. */
 DLPI_COLD
-static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
-    int pitch = dlpi_view_pitch(v, lane);
+static int dlpi_timeline_bar(const dlpi_view *v, const dlpi_lane *lane) {
+    int pitch = dlpi_timeline_pitch(v, lane);
     return pitch - (pitch >= 11 ? 3 : 1);
 }
 
@@ -36440,7 +36440,7 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
    told apart. One lane whose ring reaches back far less than the others' (tiny items) does not
    decide: then the middle lane does, and that lane begins late. */
 DLPI_COLD
-static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
     uint64_t steps = 0; /* the consumer's first that is wanted */
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
@@ -36517,11 +36517,11 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
 
 /* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
 DLPI_COLD
-static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
+static int dlpi_timeline_choose(dlpi_view *v, const dlpi_picture *p) {
     static const char *const which[] = {"", "as it was asked for", "the batches asked for",
                                         "the epoch asked for", "around the longest wait"};
     const dlp_trace_window *w = p->window;
-    int rc = dlpi_view_window(v, p->lanes, p->n_lanes);
+    int rc = dlpi_timeline_window(v, p->lanes, p->n_lanes);
     uint64_t end = v->t1;
     if (rc != DLP_OK || w == NULL || w->what == DLP_WINDOW_NEWEST) { return rc; }
     v->t0 = v->t1 = 0;
@@ -36542,14 +36542,14 @@ static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
 DLPI_COLD
-static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
+static int dlpi_timeline_x(const dlpi_view *v, uint64_t t) {
     t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
 DLPI_COLD
-static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
-    int x = dlpi_view_x(v, t) / 100, n = v->n_borders;
+static void dlpi_timeline_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
+    int x = dlpi_timeline_x(v, t) / 100, n = v->n_borders;
     if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
         (n == 0 || x >= v->borders[n - 1].x + 4)) {
         v->borders[n].x = x;
@@ -36561,7 +36561,7 @@ static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
 /* Borders are where the consumer's steps change epoch: at the border's own event if there is one
    between the two steps, else where the second begins. */
 DLPI_COLD
-static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
+static void dlpi_timeline_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
     uint32_t epoch = 0;
     uint64_t border = UINT64_MAX;
@@ -36571,7 +36571,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
             if (known && e->epoch != epoch)
-                dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
+                dlpi_timeline_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
             known = true;
             epoch = e->epoch;
             border = UINT64_MAX;
@@ -36580,7 +36580,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
 }
 
 DLPI_COLD
-static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
+static void dlpi_timeline_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
@@ -36600,7 +36600,7 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, 
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
     if (v->t1 > v->t0) {
         v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
-        if (n_lanes > 0 && lanes[0].group < 0) { dlpi_view_borders(v, &lanes[0]); }
+        if (n_lanes > 0 && lanes[0].group < 0) { dlpi_timeline_borders(v, &lanes[0]); }
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
@@ -36758,7 +36758,7 @@ static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
 /* The axis is time since the start. Far from it, numbers are long, and fewer fit. Returns the step
    from tick to tick, and the first of them. */
 DLPI_COLD
-static uint64_t dlpi_view_step(const dlpi_view *v, uint64_t *first) {
+static uint64_t dlpi_timeline_step(const dlpi_view *v, uint64_t *first) {
     const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
     const bool wide = strlen(dlpi_num_time(v->t1, v->t1, ten).s) > 9;
     const uint64_t step = wide ? dlpi_tick_step(length, 5) : ten, over = v->t0 % step;
@@ -36768,10 +36768,10 @@ static uint64_t dlpi_view_step(const dlpi_view *v, uint64_t *first) {
 
 DLPI_COLD
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t t, step = dlpi_view_step(v, &t);
+    uint64_t t, step = dlpi_timeline_step(v, &t);
     for (; t >= v->t0 && t <= v->t1; t += step) {
         dlpi_num words = dlpi_num_time(t, v->t1, step);
-        int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
+        int x = dlpi_timeline_x(v, t) / 100, half = (int)strlen(words.s) * 4;
         if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
         if (v->t1 - t < step) { break; }
     }
@@ -36779,11 +36779,11 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
 
 DLPI_COLD
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t t, step = dlpi_view_step(v, &t);
+    uint64_t t, step = dlpi_timeline_step(v, &t);
     if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
     for (;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, t) / 100, y, height);
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_timeline_x(v, t) / 100, y, height);
         if (v->t1 - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
@@ -36837,7 +36837,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
 
 /* Whether no epoch border crosses these pixels. */
 DLPI_COLD
-static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
+static bool dlpi_timeline_clear(const dlpi_view *v, int x, int end) {
     for (int i = 0; i < v->n_borders; i++) {
         if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) { return false; }
     }
@@ -36849,8 +36849,8 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
                           int y) {
     const int kind = dlpi_run_kind(r), colour = (int)(r->sequence % DLPI_SVG_COLOURS);
     const bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
-    int a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
-    int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    int a = dlpi_timeline_x(v, r->begin), w = dlpi_timeline_x(v, r->end) - a;
+    int h = dlpi_timeline_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     const char css[] = {dlpi_event_kinds[kind].colour, on_batch ? (char)('0' + colour) : 0, 0};
     char number[24];
     if (w <= 0) { return; }
@@ -36863,7 +36863,7 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
     int x = (a + w / 2) / 100, half = digits * 3;
     if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
-        dlpi_view_clear(v, x - half, x + half))
+        dlpi_timeline_clear(v, x - half, x + half))
         dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
 }
 
@@ -36958,7 +36958,7 @@ DLPI_COLD
 static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
                            int height) {
     int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
-    int a = dlpi_view_x(v, begin), b = dlpi_view_x(v, end);
+    int a = dlpi_timeline_x(v, begin), b = dlpi_timeline_x(v, end);
     a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
     b = right - b < 200 ? right : b;
     if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
@@ -36971,8 +36971,8 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
 DLPI_COLD
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
-    const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes);
-    const int bar = dlpi_view_bar(v, lanes), font = pitch > v->font ? v->font : 9;
+    const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_timeline_pitch(v, lanes);
+    const int bar = dlpi_timeline_bar(v, lanes), font = pitch > v->font ? v->font : 9;
     const int every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
@@ -37100,10 +37100,10 @@ DLPI_COLD
 static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
-    int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    int rc = dlpi_timeline_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
     v.width = DLPI_SVG_WIDTH;
-    dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
+    dlpi_timeline_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
     dlpi_svg_header(o, &v, p);

@@ -1900,26 +1900,26 @@ _Static_assert((int)DLP_BEHIND_DROP_NEW == (int)DLP_FULL_DROP_NEW &&
 
 /* ---- the scheduler's side ---- */
 
-static uint64_t *dlpi_share_taker(dlpi_share *h, uint32_t s) {
+static uint64_t *dlpi_shm_taker(dlpi_share *h, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
 }
 
 /* What subscriber i took and did not give back goes to another. */
-static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
+static void dlpi_shm_hand_back(dlp_pipe *p, uint32_t i) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     bool any = false;
     for (uint32_t k = 0; k < p->n_slots; k++) {
         uint64_t b = dlpi_share_given(p, k) - 1, mine = dlpi_gen_word(b, i + 1u), freed;
-        if (b + 1 == 0 || dlpi_claim_owner(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
-        if (dlpi_offer_over(&dlpi_share_released(h, i)[k], b)) continue;              /* H4 <- H4 */
+        if (b + 1 == 0 || dlpi_claim_owner(dlpi_shm_taker(h, k)) != mine) continue; /* H5 */
+        if (dlpi_offer_over(&dlpi_share_released(h, i)[k], b)) continue;            /* H4 <- H4 */
         freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
-        any |= dlpi_claim_take(dlpi_share_taker(h, k), mine, freed); /* H5 -> H5 */
+        any |= dlpi_claim_take(dlpi_shm_taker(h, k), mine, freed); /* H5 -> H5 */
     }
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
+static bool dlpi_shm_look_at(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
@@ -1931,7 +1931,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         s->bound &= ~bit;
         if ((s->unwaited & bit) == 0)
             s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
-        if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
+        if (h->mode == DLP_SHARE_ONE) dlpi_shm_hand_back(p, i);
         dlpi_sleepers_leave(&h->sleepers, bit); /* B1 */
         moved = true;
     }
@@ -1949,14 +1949,14 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
 }
 
 /* serve_only: batches up to where are they taken by all? */
-static uint64_t dlpi_share_base(dlp_pipe *p) {
+static uint64_t dlpi_shm_base(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     uint64_t base = DLPI_LOAD_RLX(&p->ctl->base), least = p->schedule.published; /* our own */
     if (h->mode == DLP_SHARE_ONE) {
         while (base != p->schedule.published) {
             uint32_t k = dlpi_slot_of(p, base);
-            uint64_t taker = dlpi_claim_owner(dlpi_share_taker(h, k)); /* H5 <- H5 */
+            uint64_t taker = dlpi_claim_owner(dlpi_shm_taker(h, k)); /* H5 <- H5 */
             if (dlpi_share_given(p, k) == base + 1 && dlpi_older(dlpi_gen(taker), base)) break;
             base++;
         }
@@ -1976,7 +1976,7 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
 }
 
 /* Batches [from, to) are taken: count them, and note the errors of those that failed. */
-static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
+static void dlpi_shm_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
         uint64_t bytes = 0;
@@ -1994,7 +1994,7 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
 }
 
 /* Is what slot k has given back by all that the pipe waits for? */
-static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
+static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1, taker;
@@ -2005,7 +2005,7 @@ static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
     if (!dlpi_ready_past(dlpi_gather_ready(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
         return false;
     if (h->mode == DLP_SHARE_ONE) {
-        taker = dlpi_claim_owner(dlpi_share_taker(h, k)); /* H5 <- H5 */
+        taker = dlpi_claim_owner(dlpi_shm_taker(h, k)); /* H5 <- H5 */
         who = dlpi_gen_low(taker) - 1;
         return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
                dlpi_offer_over(&dlpi_share_released(h, who)[k], b); /* H4 <- H4 */
@@ -2014,61 +2014,61 @@ static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
 }
 
 /* Is slot k free? The scheduler, which asks, uses it at once. */
-static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
+static bool dlpi_shm_slot_free(dlp_pipe *p, uint32_t k) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
-    return dlpi_share_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
+    return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
 }
 
-static void dlpi_share_over(dlp_pipe *p) {
+static void dlpi_shm_over(dlp_pipe *p) {
     if (!p->schedule.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
     /* V1 */
     if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->schedule.published) return;
     for (uint32_t k = 0; k < p->n_slots; k++)
-        if (!dlpi_share_given_back(p, k)) return;
+        if (!dlpi_shm_given_back(p, k)) return;
     dlpi_credit_close(&p->share->over, 1u); /* H1 -> H1 */
     dlpi_sleepers_ring(&p->share->sleepers, 0);
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
 }
 
 /* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
-static bool dlpi_share_keep(dlp_pipe *p) {
+static bool dlpi_shm_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
     bool moved = false, locks = now - s->looked_ns >= DLPI_LOOK_NS;
-    for (uint32_t i = 0; i < p->share->max_subscribers; i++) moved |= dlpi_share_look(p, i, locks);
+    for (uint32_t i = 0; i < p->share->max_subscribers; i++) moved |= dlpi_shm_look_at(p, i, locks);
     if (locks) s->looked_ns = now;
     /* V1 */
-    if (p->share->serve_only && (base = dlpi_share_base(p)) != DLPI_LOAD_RLX(&p->ctl->base)) {
-        dlpi_share_taken(p, DLPI_LOAD_RLX(&p->ctl->base), base); /* V1 */
+    if (p->share->serve_only && (base = dlpi_shm_base(p)) != DLPI_LOAD_RLX(&p->ctl->base)) {
+        dlpi_shm_taken(p, DLPI_LOAD_RLX(&p->ctl->base), base); /* V1 */
         moved = true;
     }
-    dlpi_share_over(p);
+    dlpi_shm_over(p);
     return moved;
 }
 
-static bool dlpi_share_may_schedule(dlp_pipe *p) {
+static bool dlpi_shm_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
     if (here >= s->d.wait_subscribers) s->enough = true;
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
-static bool dlpi_share_is_over(dlp_pipe *p) {
+static bool dlpi_shm_is_over(dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->share->over) != 0; /* H1: our own */
 }
 
 static const dlpi_sharing_ops dlpi_share_ops = {
     .words = "shm.share",
     .programs = true,
-    .keep = dlpi_share_keep,
-    .over = dlpi_share_is_over,
-    .may_schedule = dlpi_share_may_schedule,
-    .slot_free = dlpi_share_slot_free,
+    .keep = dlpi_shm_keep,
+    .over = dlpi_shm_is_over,
+    .may_schedule = dlpi_shm_may_schedule,
+    .slot_free = dlpi_shm_slot_free,
     .holds = dlpi_role_none,
     .leave = dlpi_role_yes,
 };
 
-static int dlpi_share_resolve(dlp_pipe *p) {
+static int dlpi_shm_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     const dlpi_stage *of = p->lender_stage;
     const char *bad = of               ? "a split: views can't be shared"
@@ -2103,7 +2103,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-DLPI_COLD static void dlpi_share_areas(dlp_pipe *p) {
+DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     if (p->sharing != &dlpi_share_ops) return;
@@ -2113,7 +2113,7 @@ DLPI_COLD static void dlpi_share_areas(dlp_pipe *p) {
         4096);
 }
 
-static int dlpi_share_begin(dlp_pipe *p) {
+static int dlpi_shm_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->sharing != &dlpi_share_ops) return DLP_OK;
     dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
@@ -2122,7 +2122,7 @@ static int dlpi_share_begin(dlp_pipe *p) {
     /* a transfer copies beside them */
     p->share->after = (uint32_t)p->n_work - 1 - (p->sink_stage != NULL);
     for (uint32_t k = 0; k < p->n_slots; k++)
-        *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
+        *dlpi_shm_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
     return DLP_OK;
 }
 
@@ -2581,7 +2581,7 @@ DLPI_COLD
 static int dlpi_shm_resolve(dlp_pipe *p) {
     int rc = p->n_procs > 0 && p->shm == NULL ? dlpi_shm_make(p) : DLP_OK;
     p->others = p->n_procs > 0;
-    return rc == DLP_OK && p->shm ? dlpi_share_resolve(p) : rc;
+    return rc == DLP_OK && p->shm ? dlpi_shm_share_resolve(p) : rc;
 }
 
 DLPI_COLD
@@ -2697,7 +2697,7 @@ DLPI_COLD
 static int dlpi_shm_begin(dlp_pipe *p) {
     int rc;
     if (dlpi_shm_of(p) == NULL) return DLP_OK;
-    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_shm_share_begin(p)) != DLP_OK) return rc;
     if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
     if (p->n_procs == 0) return DLP_OK;
     dlpi_begins_enter();
@@ -2766,7 +2766,7 @@ static const dlpi_beside_ops dlpi_shm_table = {
     .open = dlpi_shm_open,
     .processes = dlpi_shm_processes,
     .resolve = dlpi_shm_resolve,
-    .layout = dlpi_share_areas,
+    .layout = dlpi_shm_areas,
     .begin = dlpi_shm_begin,
     .look = dlpi_shm_look,
     .nudge = dlpi_shm_nudge,

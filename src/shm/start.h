@@ -87,7 +87,7 @@ static int dlpi_shm_processes(dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st DLPI
 static int dlpi_shm_resolve(dlp_pipe *p) {
     int rc = p->n_procs > 0 && p->shm == NULL ? dlpi_shm_make(p) : DLP_OK;
     p->others = p->n_procs > 0;
-    return rc == DLP_OK && p->shm ? dlpi_share_resolve(p) : rc;
+    return rc == DLP_OK && p->shm ? dlpi_shm_share_resolve(p) : rc;
 }
 
 static int dlpi_shm_may_fork(dlp_pipe *p) {
@@ -194,7 +194,7 @@ static void dlpi_begins_enter(void) {
 static int dlpi_shm_begin(dlp_pipe *p) {
     int rc;
     if (dlpi_shm_of(p) == NULL) return DLP_OK;
-    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_shm_share_begin(p)) != DLP_OK) return rc;
     if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
     if (p->n_procs == 0) return DLP_OK;
     dlpi_begins_enter();
@@ -259,7 +259,7 @@ static const dlpi_beside_ops dlpi_shm_table = {
     .open = dlpi_shm_open,
     .processes = dlpi_shm_processes,
     .resolve = dlpi_shm_resolve,
-    .layout = dlpi_share_areas,
+    .layout = dlpi_shm_areas,
     .begin = dlpi_shm_begin,
     .look = dlpi_shm_look,
     .nudge = dlpi_shm_nudge,

@@ -225,14 +225,14 @@ static uint32_t scheduler_looks_at(void) {
 static bool schedules(void) {
     uint64_t b = pipe_.schedule.published;
     w.shm.looked_ns = 0; /* at locks, each time */
-    bool moved = dlpi_share_keep(&pipe_);
+    bool moved = dlpi_shm_keep(&pipe_);
     if (b == is.n && !pipe_.schedule.ended) {
         pipe_.schedule.ended = true;
         dlpi_credit_close(&w.ctl.end_of_input, 1u);
         return true;
     }
-    if (b == is.n || !dlpi_share_may_schedule(&pipe_)) return moved;
-    if (!dlpi_share_slot_free(&pipe_, (uint32_t)(b % slots()))) return moved;
+    if (b == is.n || !dlpi_shm_may_schedule(&pipe_)) return moved;
+    if (!dlpi_shm_slot_free(&pipe_, (uint32_t)(b % slots()))) return moved;
     write_batch(b);
     return true;
 }
@@ -254,7 +254,7 @@ static void scheduler_of_outs(void) {
 static void scheduler(void) {
     for (;;) {
         bool moved = schedules();
-        if (dlpi_share_is_over(&pipe_)) return;
+        if (dlpi_shm_is_over(&pipe_)) return;
         if (moved)
             model_here(scheduler_knows());
         else

@@ -1192,7 +1192,7 @@ static void window__each_kind__its_stretch(void) {
         dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .window = &cases[i].w};
         dlpi_view v;
         memset(&v, 0, sizeof v);
-        CHECK(dlpi_view_choose(&v, &p) == DLP_OK && v.t0 == cases[i].t0 && v.t1 == cases[i].t1,
+        CHECK(dlpi_timeline_choose(&v, &p) == DLP_OK && v.t0 == cases[i].t0 && v.t1 == cases[i].t1,
               "case %zu: %" PRIu64 " to %" PRIu64, i, v.t0, v.t1);
         CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "case %zu", i);
         svg g = svg_read(in_dir("t.svg"));
@@ -1371,7 +1371,7 @@ static void timeline__short_rings__newest_stretch_of_all_lanes(void) {
     simulate(&samples[2].d);
     sim_ring(30);
     memset(&v, 0, sizeof v);
-    CHECK(dlpi_view_window(&v, world.lanes, world.n_lanes) == DLP_OK, "%d", 0);
+    CHECK(dlpi_timeline_window(&v, world.lanes, world.n_lanes) == DLP_OK, "%d", 0);
     uint64_t newest = 0;
     for (int i = 0; i < world.n_lanes; i++) {
         const dlpi_lane *l = &world.lanes[i];
@@ -1387,7 +1387,7 @@ static void timeline__short_rings__newest_stretch_of_all_lanes(void) {
     uint64_t t0 = v.t0;
     world.lanes[3].events = &last;
     world.lanes[3].n = 1;
-    CHECK(dlpi_view_window(&v, world.lanes, world.n_lanes) == DLP_OK, "%d", 0);
+    CHECK(dlpi_timeline_window(&v, world.lanes, world.n_lanes) == DLP_OK, "%d", 0);
     CHECK(v.t0 <= t0 && v.t1 == newest, "window shrank to %" PRIu64, v.t1 - v.t0);
 }
 
