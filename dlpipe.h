@@ -8712,7 +8712,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 5u
+#define DLPI_FORMAT 6u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -8829,13 +8829,13 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                        /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers;     /* n_workers counts an inline one */
-    int32_t num_workers;                 /* 0: inline */
-    int32_t placement, zeroes, reserved; /* zeroes: 1: each row, before fetch */
-    int32_t in_flight;
-    uint64_t stage_words_offset; /* in a slot */
-    int32_t active, workers_min; /* workers_min 0: not tuned */
+    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t num_workers;             /* 0: inline */
+    int32_t placement, zeroes;       /* zeroes: 1: each row, before fetch */
+    int32_t in_flight, workers_min;  /* workers_min 0: not tuned */
+    uint64_t stage_words_offset;     /* in a slot */
+    uint64_t active;                 /* workers; the tuner stores it whole, as observers read */
 } dlpi_stage_rec;
 
 typedef struct dlpi_field_rec {
@@ -14385,7 +14385,7 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     t->cores_said = 0;
     t->changed = p->tune.looks;
     dlpi_sleepers_activate(&p->waiters[st->work].active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                                   /* for observers */
+    DLPI_STORE_RLX(&rec->active, (uint64_t)n);                         /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
     dlpi_wake_workers(p, st);
@@ -16564,7 +16564,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->zeroes = st->scope.zeroes == 1;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
-    r->active = st->at_first;
+    r->active = (uint64_t)st->at_first;
     r->workers_min = st->w.workers_min;
 }
 
@@ -35771,7 +35771,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     if (st->r.work < 0) return;
     out->workers = st->r.num_workers;
     if (st->r.workers_min > 0) {
-        out->workers = st->r.active;
+        out->workers = (int32_t)st->r.active;
         out->workers_min = st->r.workers_min;
         out->workers_max = st->r.n_workers;
     }

@@ -834,7 +834,7 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     dlpi_stage_rec *r = &row->r;
     row->ops = dlpi_kind_ops(r->kind); /* NULL: of a newer version */
     r->workers_min = dlpi_seen_within(r->workers_min, r->n_workers, 0);
-    r->active = dlpi_seen_within(r->active, r->n_workers, r->n_workers);
+    r->active = (uint64_t)dlpi_seen_within((int32_t)r->active, r->n_workers, r->n_workers);
     r->in_flight = dlpi_seen_within(r->in_flight, 1024, 0);
     r->zeroes = r->zeroes != 0;
     r->placement = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
@@ -998,7 +998,7 @@ static bool dlpi_view_tuned(dlp_monitor *m) {
         if (!dlpi_view_read(m, DLPI_REC_STAGES, i, offsetof(dlpi_stage_rec, active), &r->active,
                             sizeof r->active))
             return false;
-        r->active = dlpi_seen_within(r->active, r->n_workers, r->n_workers);
+        r->active = (uint64_t)dlpi_seen_within((int32_t)r->active, r->n_workers, r->n_workers);
     }
     return true;
 }

@@ -176,7 +176,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->zeroes = st->scope.zeroes == 1;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
-    r->active = st->at_first;
+    r->active = (uint64_t)st->at_first;
     r->workers_min = st->w.workers_min;
 }
 

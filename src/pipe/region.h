@@ -42,7 +42,7 @@
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 5u
+#define DLPI_FORMAT 6u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -159,13 +159,13 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                        /* place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers;     /* n_workers counts an inline one */
-    int32_t num_workers;                 /* 0: inline */
-    int32_t placement, zeroes, reserved; /* zeroes: 1: each row, before fetch */
-    int32_t in_flight;
-    uint64_t stage_words_offset; /* in a slot */
-    int32_t active, workers_min; /* workers_min 0: not tuned */
+    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t num_workers;             /* 0: inline */
+    int32_t placement, zeroes;       /* zeroes: 1: each row, before fetch */
+    int32_t in_flight, workers_min;  /* workers_min 0: not tuned */
+    uint64_t stage_words_offset;     /* in a slot */
+    uint64_t active;                 /* workers; the tuner stores it whole, as observers read */
 } dlpi_stage_rec;
 
 typedef struct dlpi_field_rec {

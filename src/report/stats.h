@@ -88,7 +88,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     if (st->r.work < 0) return;
     out->workers = st->r.num_workers;
     if (st->r.workers_min > 0) {
-        out->workers = st->r.active;
+        out->workers = (int32_t)st->r.active;
         out->workers_min = st->r.workers_min;
         out->workers_max = st->r.n_workers;
     }

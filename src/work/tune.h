@@ -71,7 +71,7 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     t->cores_said = 0;
     t->changed = p->tune.looks;
     dlpi_sleepers_activate(&p->waiters[st->work].active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                                   /* for observers */
+    DLPI_STORE_RLX(&rec->active, (uint64_t)n);                         /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
     dlpi_wake_workers(p, st);
