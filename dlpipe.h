@@ -9734,7 +9734,7 @@ static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
 }
 
-/* Bytes of a ring, of a worker's or a counter's. */
+/* Return the bytes of one ring of trace events. Each worker and each counter has one. */
 static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
     return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
 }
@@ -9742,20 +9742,21 @@ static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
-/* Put an area after those that are there. */
+/* Add area `id` to the end of the region: count elements of stride bytes, aligned. */
 static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
                                  uint32_t align) {
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Put an area that has a line in the plan. */
+/* Add an area that has a line in the plan, which is shown with these words. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;
     p->areas[id].words = words;
 }
-/* The same in a slot, or what else has an end at *at; returns where it begins. */
+/* Take bytes behind *at, which is the end of a slot, or of another record whose parts are laid out
+   one after the other. *at moves to the new end. Returns where the bytes begin. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
     uint64_t from = dlpi_round_up(*at, align);
     *at = dlpi_sum(from, bytes);
@@ -9775,11 +9776,12 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
                                                     const dlpi_stage *st) {
     return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
-/* Does each batch travel in one line, that of its header? */
+/* True if all that workers write of a batch lies in one cache line, that of the slot's header. */
 static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
     return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
 }
-/* Begin to fetch the line of batch b's header, to write there: several are on their way at once. */
+/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
+   at once. */
 static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
     dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
@@ -9790,7 +9792,7 @@ static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
 static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max + p->units_max;
 }
-/* What the source keeps with the batch in slot s: [source->slot_bytes]. */
+/* Return the record of source->slot_bytes that the source keeps with the batch in slot s. */
 static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
     return (uint8_t *)dlpi_slot_at(p, s) + p->slot.source;
 }
@@ -9839,7 +9841,7 @@ static inline uint32_t dlpi_fate_stage(uint32_t fate) { return fate >> 23 & 15u;
 static inline uint32_t dlpi_fate(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
-/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+/* Return the fate after one more failure of a row, a batch or an input that is tried again. */
 static inline uint32_t dlpi_fate_tried(uint32_t fate) {
     uint32_t all = dlpi_fate_tries(fate);
     return dlpi_fate(dlpi_fate_state(fate), all < 127 ? all + 1 : all, dlpi_fate_repl(fate)) |
@@ -9852,12 +9854,12 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
 }
 
-/* How many rows a worker of the stage may have in callbacks at once. */
+/* Return how many rows a worker of the stage may have in callbacks at once, 1 at least. */
 static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
-/* Is its stage the first, which writes rows for the first time? */
+/* True if the worker's stage is the first, which writes rows for the first time. */
 static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
 
 /* What a word of recovery (X2) says: a row of slot s; all of slot or cell s; nothing. */
@@ -9865,13 +9867,14 @@ static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work 
 #define DLPI_RUNS_ALL(s) ((uint64_t)(s) << 32 | UINT32_MAX)
 #define DLPI_RUNS_NONE UINT64_C(0)
 
-/* What is to blame if the worker dies from here on: what is in a callback, or DLPI_RUNS_NONE. A
-   relaxed store: recovery reads the word when the kernel has said that its writer is dead. */
+/* Store what is to blame if the worker dies from here on: what is in a callback, or DLPI_RUNS_NONE.
+   A relaxed store: recovery reads the word when the kernel has said that its writer is dead. */
 static inline void dlpi_runs(uint64_t *running, uint64_t what) {
     DLPI_STORE_RLX(running, what); /* X2 to recovery */
 }
 
-/* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
+/* Return what the source keeps beside the row that worker w has in a callback (i 0), or beside its
+   i-th row in flight. NULL: it keeps nothing, or w is no worker of fetch. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
     if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
@@ -9988,12 +9991,13 @@ static bool dlpi_roles_bare(const dlp_pipe *p) {
            p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
 }
 
-/* Ranks that share the rows of a batch: one where a lender's batches are shared. */
+/* Return how many ranks share the rows of a batch: 1 without ranks, and where a lender's whole
+   batches go to ranks. */
 static uint32_t dlpi_roles_world(const dlp_pipe *p) {
     return p->lends || p->d.world_size == 0 ? 1 : p->d.world_size;
 }
 
-/* A stage that wants to know the number of items in advance; NULL: none does. */
+/* Return a stage that must know the number of items in advance, or NULL. */
 static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
     return p->keeper_stage ? p->keeper_stage : p->lender_stage;
 }
@@ -10025,7 +10029,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 #define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
-/* Count something that one writer at a time counts, and observers read. */
+/* Add n to a counter that has one writer at a time, and that observers read. */
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
@@ -10039,7 +10043,7 @@ static inline bool dlpi_retired(const dlpi_worker *w) {
     return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
-/* Where a worker sleeps, and its bit there. */
+/* Return the group in which a worker sleeps; dlpi_worker_bit is its bit there. */
 static inline dlpi_sleepers *dlpi_worker_group(const dlpi_worker *w) {
     return &w->waiters->group[w->id / 32].at;
 }
@@ -10054,12 +10058,12 @@ static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
     return p->sampler->w.num_workers == 0;
 }
 
-/* How many workers of a stage are worth their core while they wait; 0: none. */
+/* Return how many workers of a stage wait awake, because a wake-up costs more; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
 }
 
-/* How many workers of a stage have no bit in its masks. */
+/* Return how many active workers of a stage have no bit in its masks, so do not sleep. */
 static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_waiters *waiters = &p->waiters[st->work];
     int asleep = 0, active = dlpi_active(p, st);
@@ -10078,7 +10082,7 @@ static void dlpi_wake_some(const dlp_pipe *p, const dlpi_stage *st, uint32_t n) 
         n = dlpi_sleepers_wake(&waiters->group[g].at, n);
 }
 
-/* Returns true if the worker slept. */
+/* Wake one worker of a stage. Returns true if the worker slept. */
 static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
     return dlpi_sleepers_wake_one(&waiters->group[worker / 32u].at, UINT64_C(1) << worker % 32u);
 }
@@ -10094,12 +10098,12 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
-/* Batch b became ready for the consumer. */
+/* Wake the consumer if it sleeps until batch b, which is ready now, or until any batch. */
 static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleepers_wake_for(&ctl->consumer, b);
 }
 
-/* What the source waits for may be there. */
+/* Wake the consumer or thread that schedules: what the source waits for may be there. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (dlpi_consumer_schedules(p))
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
@@ -10107,8 +10111,8 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch left the stage of this place: wake all subscribers that take it from there, or the one
-   whose turn it is. */
+/* A batch left the stage at place `work` of the stages with workers. Wake the subscribers that take
+   batches from there: all, or the one whose turn it is. share may be NULL. */
 static void dlpi_wake_subscribers(dlpi_share *share, int work) {
     if (share == NULL || work < (int)share->after) return;
     if (share->one_each)
@@ -10133,8 +10137,8 @@ static void dlpi_wake_all(dlp_pipe *p) {
 
 /* ---- for work on a batch ---- */
 
-/* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
-   turn, wake the one that may take it. The consumer does the work of an inline stage. */
+/* Wake at most n workers of a stage: there is work on batch b, or on any (DLPI_ANY). If batches go
+   to workers in turn, wake the one that may take b. If the stage is inline, wake the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
     if (st->w.num_workers == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
@@ -10144,8 +10148,8 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint3
         dlpi_wake_some(p, st, n);
 }
 
-/* Batch b left the stage with this place among those that have workers: the next one, or
-   the consumer, goes on with it. */
+/* Batch b left the stage at place `work` of the stages with workers. Wake who goes on with it: a
+   worker of the next one, or the consumer; and subscribers. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
@@ -10154,8 +10158,8 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     dlpi_wake_subscribers(p->share, work);
 }
 
-/* Units are free again in stages first..last: look for them. If batches go to workers in turn, only
-   one of them can take what was freed, so all look. */
+/* Units are free again in stages first..last: wake workers, who look for them. If batches go to
+   workers in turn, only one worker can take what was freed, so all of them look. */
 static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
@@ -10168,8 +10172,8 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
 
 /* ---- by the scheduler ---- */
 
-/* How many to wake now of n workers that new work can use. The others are put off while enough
-   workers are awake; see >>impl-awake. */
+/* Return how many of n workers that new work can use are to be woken now. The others are put off
+   while enough workers are awake; see >>impl-awake. */
 static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
     uint32_t keep = dlpi_keep_awake(p), awake;
     if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
@@ -10180,8 +10184,8 @@ static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
     return keep;
 }
 
-/* n batches were fed: wake as many item workers as they can use. A wake-up costs several
-   microseconds. */
+/* Wake as many item workers as n batches that were fed just now can use. A wake-up costs several
+   microseconds, so short work wakes few. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
@@ -10200,16 +10204,16 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_wake_some(p, st, dlpi_wake_now(p, (uint32_t)units));
 }
 
-/* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
-   are longer in their callbacks than it thought, or have no core. */
+/* Wake the workers that were put off, for the consumer is about to sleep. The workers that it
+   relied on are longer in their callbacks than it thought, or have no core. */
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
     if (n > 0) dlpi_wake_some(p, p->work[0], n);
 }
 
-/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage after the items. */
+/* Wake the stage after the items for each batch from `first` on of which this rank has no row. Such
+   a batch is ready as it is fed, so no work on items would wake anybody. */
 static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
     for (uint64_t b = first; b != p->schedule.published; b++)
         if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
@@ -10257,16 +10261,16 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 
-/* A moving average that goes by what most samples say: others on the core, who may keep it for
-   milliseconds, spoil some of them. */
+/* Return the moving average with one more sample. A long sample counts as 30 us: another program
+   may have had the core for milliseconds. */
 static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     uint64_t most = 2 * DLPI_SHORT_NS;
     if (sample > most) sample = most;
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* Of so many workers of each stage and the consumer: has each a core? One that works wants the core
-   of another that only waits. */
+/* True if there is a core for the consumer and for `keep` workers of each stage. If not, one that
+   works wants the core of another that only waits. */
 static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
     uint32_t n = 1;
     for (int i = 0; i < p->n_work; i++) {
@@ -10276,7 +10280,7 @@ static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
     return n <= (uint32_t)p->cpus;
 }
 
-/* Is it better to wait awake from now on? */
+/* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
@@ -10295,7 +10299,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
-/* By the consumer, who has timed a call. */
+/* Count a call that the consumer has timed. After every few of them it decides again (above). */
 static inline void dlpi_awake_call(dlp_pipe *p) {
     uint32_t every = p->ctl->keep_awake != 0 ? DLPI_AWAKE_CALLS : DLPI_ASLEEP_CALLS;
     if (++p->awake.calls < every) return;
@@ -10305,7 +10309,8 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-/* True if another part of the pipe said last that it was on this core. here: where we say so. */
+/* True if the consumer, or a worker of a stage, said last that it was on core `cpu`. What the
+   caller said of itself at *here does not count. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
@@ -10316,7 +10321,7 @@ static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32
     return p->cpus == 1;
 }
 
-/* Say on which core this is. Returns the core + 1. */
+/* Store at *here on which core this thread runs. Returns the number of the core + 1. */
 static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
@@ -10347,7 +10352,7 @@ DLPI_INLINE void dlpi_wait_once(const dlpi_wait_ops *ops, void *who, dlpi_sleepe
     if (ops->left != NULL) ops->left(who, woken);
 }
 
-/* Sleep until the wait is over. */
+/* Sleep and look, until ops->look says that the wait is over. */
 DLPI_INLINE void dlpi_wait_asleep(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
                                   uint64_t bits) {
     do dlpi_wait_once(ops, who, s, bits);
@@ -10362,7 +10367,8 @@ static bool dlpi_reader_wired(const dlp_dataset *d) {
     return d->reader != NULL && d->fetch == d->reader->fetch;
 }
 
-/* The pipe's error, as seen by the consumer's thread: the first one stays. */
+/* Make e the pipe's error, unless it has one: the first one stays. By the consumer's thread.
+   Returns the code of the pipe's error. */
 DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
@@ -10372,7 +10378,7 @@ DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
-/* A call of the system failed, and errno says why. */
+/* Make the failure of a system call the pipe's error; errno says why. Returns the error's code. */
 DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     dlp_error e;
     int errnum = errno;
@@ -10393,8 +10399,9 @@ DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
-   they are all delivered), unless somebody else has failed, too: then they may never come. */
+/* True if `next` must return the region's error now. An error of the scheduler comes after all
+   batches that were fed before (over: they are delivered), unless somebody else has failed, too:
+   then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
     if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
     return over ||
@@ -10402,15 +10409,16 @@ static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
            dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */
 }
 
-/* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
-   its writer die half-way, dlpi_recover_errors ends it. */
+/* Write the error of a row, or of the whole batch, into its slot; `next` reports it when it reaches
+   the batch. The first one stays. Should its writer die half-way, dlpi_recover_errors ends it. */
 DLPI_COLD static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
     dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
 }
 
-/* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
+/* Put an item that was replaced by the item of new_index, or left out, into the list that
+   dlp_pipe_skips reads. e describes it. The words of the first one are kept apart, too. */
 DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
                                     uint64_t new_index) {
     uint64_t words[DLPI_SKIP_WORDS] = {0};
@@ -10433,7 +10441,7 @@ DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
-/* Read entry n of the list; false: it is being written. */
+/* Read entry n of the list of left-out and replaced items. False: it is being written. */
 static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
     const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
     uint64_t words[DLPI_SKIP_WORDS];
@@ -10453,14 +10461,14 @@ static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
     return true;
 }
 
-/* How many there were; *from: the oldest that the list has. */
+/* Return how many items were left out or replaced; *from becomes the oldest one still listed. */
 static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
     *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     return n;
 }
 
-/* errno and worker of an item in the list, of which e has epoch and position. */
+/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
 DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
     uint64_t from, n = dlpi_skip_count(ctl, &from);
     for (; from != n; from++) {
@@ -10472,14 +10480,14 @@ DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
     }
 }
 
-/* n more items failed, and may be replaced or left out if all that failed in any stage are no more
-   than max; 0: no limit, but they count. */
+/* Count n more failed items. True if they may be replaced or left out: all failed items of all
+   stages together are at most max, or max is 0, which is no limit. */
 static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     uint64_t all = DLPI_ADD_SEQ(&ctl->failures, n) + n; /* K2 <-> K2 */
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* What began it: after the words of an item that was one too many. */
+/* Add to the words of e, an item that was one too many, which item was the first one left out. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
@@ -10512,14 +10520,14 @@ DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
     return DLP_ERR_CALLBACK;
 }
 
-/* What was said before was said of something else. */
+/* Forget the words and errno that a callback of this worker said before, of another row. */
 static void dlpi_words_forget(dlpi_worker *w) {
     w->block->message[0] = 0;
     w->block->message_errno = 0;
     w->note.said = 0;
 }
 
-/* Nothing of a failure is left for the next one. */
+/* Forget all of a failure: its words, the field that was wrong, and lengths that were set. */
 static void dlpi_failure_forget(dlpi_worker *w) {
     dlpi_words_forget(w);
     w->bad_field = NULL;
@@ -10534,15 +10542,15 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker 
     return code;
 }
 
-/* The code of the failure of a callback that returned rc, or 0. What follows decides by codes of
-   the library's own (killed, past a deadline, over a budget), and a callback's number must never
-   be taken for one of them: here, and nowhere else, numbers become codes. */
+/* Return DLP_ERR_CALLBACK if a callback returned rc other than 0, else 0. What follows decides by
+   the library's own codes (killed, past a deadline, over a budget). A callback's number must never
+   be taken for one of them, so only here does such a number become a code. */
 static int dlpi_returned(dlpi_worker *w, int rc) {
     w->returned = rc;
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-/* What is said of a callback that returned rc without words. */
+/* Write what an error says of a callback that returned rc and gave no words. */
 DLPI_COLD static void dlpi_returned_text(char *to, size_t size, int rc) {
     const char *name = dlp_code_name(rc);
     bool known = strncmp(name, "DLP_", 4) == 0;
@@ -10571,7 +10579,8 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
     e->position = position;
 }
 
-/* The same of the worker's item. */
+/* Fill e with why the item that worker w has in hand fails with this code: the words of its
+   callback, its index, epoch and position. The words tell also its index in its dataset of a mix. */
 DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
     char own[sizeof e->message];
     uint64_t first = w->st->scope.first;

@@ -9,7 +9,8 @@ static bool dlpi_reader_wired(const dlp_dataset *d) {
     return d->reader != NULL && d->fetch == d->reader->fetch;
 }
 
-/* The pipe's error, as seen by the consumer's thread: the first one stays. */
+/* Make e the pipe's error, unless it has one: the first one stays. By the consumer's thread.
+   Returns the code of the pipe's error. */
 DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
@@ -19,7 +20,7 @@ DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
-/* A call of the system failed, and errno says why. */
+/* Make the failure of a system call the pipe's error; errno says why. Returns the error's code. */
 DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     dlp_error e;
     int errnum = errno;
@@ -40,8 +41,9 @@ DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
-   they are all delivered), unless somebody else has failed, too: then they may never come. */
+/* True if `next` must return the region's error now. An error of the scheduler comes after all
+   batches that were fed before (over: they are delivered), unless somebody else has failed, too:
+   then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
     if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
     return over ||
@@ -49,15 +51,16 @@ static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
            dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */
 }
 
-/* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
-   its writer die half-way, dlpi_recover_errors ends it. */
+/* Write the error of a row, or of the whole batch, into its slot; `next` reports it when it reaches
+   the batch. The first one stays. Should its writer die half-way, dlpi_recover_errors ends it. */
 DLPI_COLD static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
     if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
     dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
 }
 
-/* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
+/* Put an item that was replaced by the item of new_index, or left out, into the list that
+   dlp_pipe_skips reads. e describes it. The words of the first one are kept apart, too. */
 DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
                                     uint64_t new_index) {
     uint64_t words[DLPI_SKIP_WORDS] = {0};
@@ -80,7 +83,7 @@ DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
-/* Read entry n of the list; false: it is being written. */
+/* Read entry n of the list of left-out and replaced items. False: it is being written. */
 static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
     const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
     uint64_t words[DLPI_SKIP_WORDS];
@@ -100,14 +103,14 @@ static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
     return true;
 }
 
-/* How many there were; *from: the oldest that the list has. */
+/* Return how many items were left out or replaced; *from becomes the oldest one still listed. */
 static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
     *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     return n;
 }
 
-/* errno and worker of an item in the list, of which e has epoch and position. */
+/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
 DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
     uint64_t from, n = dlpi_skip_count(ctl, &from);
     for (; from != n; from++) {
@@ -119,14 +122,14 @@ DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
     }
 }
 
-/* n more items failed, and may be replaced or left out if all that failed in any stage are no more
-   than max; 0: no limit, but they count. */
+/* Count n more failed items. True if they may be replaced or left out: all failed items of all
+   stages together are at most max, or max is 0, which is no limit. */
 static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     uint64_t all = DLPI_ADD_SEQ(&ctl->failures, n) + n; /* K2 <-> K2 */
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* What began it: after the words of an item that was one too many. */
+/* Add to the words of e, an item that was one too many, which item was the first one left out. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
@@ -159,14 +162,14 @@ DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
     return DLP_ERR_CALLBACK;
 }
 
-/* What was said before was said of something else. */
+/* Forget the words and errno that a callback of this worker said before, of another row. */
 static void dlpi_words_forget(dlpi_worker *w) {
     w->block->message[0] = 0;
     w->block->message_errno = 0;
     w->note.said = 0;
 }
 
-/* Nothing of a failure is left for the next one. */
+/* Forget all of a failure: its words, the field that was wrong, and lengths that were set. */
 static void dlpi_failure_forget(dlpi_worker *w) {
     dlpi_words_forget(w);
     w->bad_field = NULL;
@@ -181,15 +184,15 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker 
     return code;
 }
 
-/* The code of the failure of a callback that returned rc, or 0. What follows decides by codes of
-   the library's own (killed, past a deadline, over a budget), and a callback's number must never
-   be taken for one of them: here, and nowhere else, numbers become codes. */
+/* Return DLP_ERR_CALLBACK if a callback returned rc other than 0, else 0. What follows decides by
+   the library's own codes (killed, past a deadline, over a budget). A callback's number must never
+   be taken for one of them, so only here does such a number become a code. */
 static int dlpi_returned(dlpi_worker *w, int rc) {
     w->returned = rc;
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-/* What is said of a callback that returned rc without words. */
+/* Write what an error says of a callback that returned rc and gave no words. */
 DLPI_COLD static void dlpi_returned_text(char *to, size_t size, int rc) {
     const char *name = dlp_code_name(rc);
     bool known = strncmp(name, "DLP_", 4) == 0;
@@ -218,7 +221,8 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
     e->position = position;
 }
 
-/* The same of the worker's item. */
+/* Fill e with why the item that worker w has in hand fails with this code: the words of its
+   callback, its index, epoch and position. The words tell also its index in its dataset of a mix. */
 DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
     char own[sizeof e->message];
     uint64_t first = w->st->scope.first;

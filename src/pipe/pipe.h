@@ -434,7 +434,7 @@ static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
 }
 
-/* Bytes of a ring, of a worker's or a counter's. */
+/* Return the bytes of one ring of trace events. Each worker and each counter has one. */
 static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
     return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
 }
@@ -442,20 +442,21 @@ static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
-/* Put an area after those that are there. */
+/* Add area `id` to the end of the region: count elements of stride bytes, aligned. */
 static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
                                  uint32_t align) {
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Put an area that has a line in the plan. */
+/* Add an area that has a line in the plan, which is shown with these words. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;
     p->areas[id].words = words;
 }
-/* The same in a slot, or what else has an end at *at; returns where it begins. */
+/* Take bytes behind *at, which is the end of a slot, or of another record whose parts are laid out
+   one after the other. *at moves to the new end. Returns where the bytes begin. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
     uint64_t from = dlpi_round_up(*at, align);
     *at = dlpi_sum(from, bytes);
@@ -475,11 +476,12 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
                                                     const dlpi_stage *st) {
     return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
-/* Does each batch travel in one line, that of its header? */
+/* True if all that workers write of a batch lies in one cache line, that of the slot's header. */
 static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
     return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
 }
-/* Begin to fetch the line of batch b's header, to write there: several are on their way at once. */
+/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
+   at once. */
 static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
     dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
@@ -490,7 +492,7 @@ static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
 static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max + p->units_max;
 }
-/* What the source keeps with the batch in slot s: [source->slot_bytes]. */
+/* Return the record of source->slot_bytes that the source keeps with the batch in slot s. */
 static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
     return (uint8_t *)dlpi_slot_at(p, s) + p->slot.source;
 }
@@ -539,7 +541,7 @@ static inline uint32_t dlpi_fate_stage(uint32_t fate) { return fate >> 23 & 15u;
 static inline uint32_t dlpi_fate(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
-/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+/* Return the fate after one more failure of a row, a batch or an input that is tried again. */
 static inline uint32_t dlpi_fate_tried(uint32_t fate) {
     uint32_t all = dlpi_fate_tries(fate);
     return dlpi_fate(dlpi_fate_state(fate), all < 127 ? all + 1 : all, dlpi_fate_repl(fate)) |
@@ -552,12 +554,12 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
 }
 
-/* How many rows a worker of the stage may have in callbacks at once. */
+/* Return how many rows a worker of the stage may have in callbacks at once, 1 at least. */
 static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
-/* Is its stage the first, which writes rows for the first time? */
+/* True if the worker's stage is the first, which writes rows for the first time. */
 static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
 
 /* What a word of recovery (X2) says: a row of slot s; all of slot or cell s; nothing. */
@@ -565,13 +567,14 @@ static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work 
 #define DLPI_RUNS_ALL(s) ((uint64_t)(s) << 32 | UINT32_MAX)
 #define DLPI_RUNS_NONE UINT64_C(0)
 
-/* What is to blame if the worker dies from here on: what is in a callback, or DLPI_RUNS_NONE. A
-   relaxed store: recovery reads the word when the kernel has said that its writer is dead. */
+/* Store what is to blame if the worker dies from here on: what is in a callback, or DLPI_RUNS_NONE.
+   A relaxed store: recovery reads the word when the kernel has said that its writer is dead. */
 static inline void dlpi_runs(uint64_t *running, uint64_t what) {
     DLPI_STORE_RLX(running, what); /* X2 to recovery */
 }
 
-/* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
+/* Return what the source keeps beside the row that worker w has in a callback (i 0), or beside its
+   i-th row in flight. NULL: it keeps nothing, or w is no worker of fetch. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
     if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;

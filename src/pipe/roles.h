@@ -111,12 +111,13 @@ static bool dlpi_roles_bare(const dlp_pipe *p) {
            p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
 }
 
-/* Ranks that share the rows of a batch: one where a lender's batches are shared. */
+/* Return how many ranks share the rows of a batch: 1 without ranks, and where a lender's whole
+   batches go to ranks. */
 static uint32_t dlpi_roles_world(const dlp_pipe *p) {
     return p->lends || p->d.world_size == 0 ? 1 : p->d.world_size;
 }
 
-/* A stage that wants to know the number of items in advance; NULL: none does. */
+/* Return a stage that must know the number of items in advance, or NULL. */
 static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
     return p->keeper_stage ? p->keeper_stage : p->lender_stage;
 }

@@ -42,16 +42,16 @@
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 
-/* A moving average that goes by what most samples say: others on the core, who may keep it for
-   milliseconds, spoil some of them. */
+/* Return the moving average with one more sample. A long sample counts as 30 us: another program
+   may have had the core for milliseconds. */
 static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     uint64_t most = 2 * DLPI_SHORT_NS;
     if (sample > most) sample = most;
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* Of so many workers of each stage and the consumer: has each a core? One that works wants the core
-   of another that only waits. */
+/* True if there is a core for the consumer and for `keep` workers of each stage. If not, one that
+   works wants the core of another that only waits. */
 static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
     uint32_t n = 1;
     for (int i = 0; i < p->n_work; i++) {
@@ -61,7 +61,7 @@ static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
     return n <= (uint32_t)p->cpus;
 }
 
-/* Is it better to wait awake from now on? */
+/* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
@@ -80,7 +80,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
-/* By the consumer, who has timed a call. */
+/* Count a call that the consumer has timed. After every few of them it decides again (above). */
 static inline void dlpi_awake_call(dlp_pipe *p) {
     uint32_t every = p->ctl->keep_awake != 0 ? DLPI_AWAKE_CALLS : DLPI_ASLEEP_CALLS;
     if (++p->awake.calls < every) return;
@@ -90,7 +90,8 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-/* True if another part of the pipe said last that it was on this core. here: where we say so. */
+/* True if the consumer, or a worker of a stage, said last that it was on core `cpu`. What the
+   caller said of itself at *here does not count. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
@@ -101,7 +102,7 @@ static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32
     return p->cpus == 1;
 }
 
-/* Say on which core this is. Returns the core + 1. */
+/* Store at *here on which core this thread runs. Returns the number of the core + 1. */
 static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
@@ -132,7 +133,7 @@ DLPI_INLINE void dlpi_wait_once(const dlpi_wait_ops *ops, void *who, dlpi_sleepe
     if (ops->left != NULL) ops->left(who, woken);
 }
 
-/* Sleep until the wait is over. */
+/* Sleep and look, until ops->look says that the wait is over. */
 DLPI_INLINE void dlpi_wait_asleep(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
                                   uint64_t bits) {
     do dlpi_wait_once(ops, who, s, bits);

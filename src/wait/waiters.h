@@ -29,7 +29,7 @@
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 #define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
-/* Count something that one writer at a time counts, and observers read. */
+/* Add n to a counter that has one writer at a time, and that observers read. */
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
@@ -43,7 +43,7 @@ static inline bool dlpi_retired(const dlpi_worker *w) {
     return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
-/* Where a worker sleeps, and its bit there. */
+/* Return the group in which a worker sleeps; dlpi_worker_bit is its bit there. */
 static inline dlpi_sleepers *dlpi_worker_group(const dlpi_worker *w) {
     return &w->waiters->group[w->id / 32].at;
 }
@@ -58,12 +58,12 @@ static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
     return p->sampler->w.num_workers == 0;
 }
 
-/* How many workers of a stage are worth their core while they wait; 0: none. */
+/* Return how many workers of a stage wait awake, because a wake-up costs more; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
 }
 
-/* How many workers of a stage have no bit in its masks. */
+/* Return how many active workers of a stage have no bit in its masks, so do not sleep. */
 static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_waiters *waiters = &p->waiters[st->work];
     int asleep = 0, active = dlpi_active(p, st);
@@ -82,7 +82,7 @@ static void dlpi_wake_some(const dlp_pipe *p, const dlpi_stage *st, uint32_t n) 
         n = dlpi_sleepers_wake(&waiters->group[g].at, n);
 }
 
-/* Returns true if the worker slept. */
+/* Wake one worker of a stage. Returns true if the worker slept. */
 static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
     return dlpi_sleepers_wake_one(&waiters->group[worker / 32u].at, UINT64_C(1) << worker % 32u);
 }
@@ -98,12 +98,12 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
-/* Batch b became ready for the consumer. */
+/* Wake the consumer if it sleeps until batch b, which is ready now, or until any batch. */
 static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleepers_wake_for(&ctl->consumer, b);
 }
 
-/* What the source waits for may be there. */
+/* Wake the consumer or thread that schedules: what the source waits for may be there. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (dlpi_consumer_schedules(p))
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
@@ -111,8 +111,8 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch left the stage of this place: wake all subscribers that take it from there, or the one
-   whose turn it is. */
+/* A batch left the stage at place `work` of the stages with workers. Wake the subscribers that take
+   batches from there: all, or the one whose turn it is. share may be NULL. */
 static void dlpi_wake_subscribers(dlpi_share *share, int work) {
     if (share == NULL || work < (int)share->after) return;
     if (share->one_each)
@@ -137,8 +137,8 @@ static void dlpi_wake_all(dlp_pipe *p) {
 
 /* ---- for work on a batch ---- */
 
-/* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
-   turn, wake the one that may take it. The consumer does the work of an inline stage. */
+/* Wake at most n workers of a stage: there is work on batch b, or on any (DLPI_ANY). If batches go
+   to workers in turn, wake the one that may take b. If the stage is inline, wake the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
     if (st->w.num_workers == 0)
         dlpi_wake_consumer(p->ctl, DLPI_ANY);
@@ -148,8 +148,8 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint3
         dlpi_wake_some(p, st, n);
 }
 
-/* Batch b left the stage with this place among those that have workers: the next one, or
-   the consumer, goes on with it. */
+/* Batch b left the stage at place `work` of the stages with workers. Wake who goes on with it: a
+   worker of the next one, or the consumer; and subscribers. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
@@ -158,8 +158,8 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     dlpi_wake_subscribers(p->share, work);
 }
 
-/* Units are free again in stages first..last: look for them. If batches go to workers in turn, only
-   one of them can take what was freed, so all look. */
+/* Units are free again in stages first..last: wake workers, who look for them. If batches go to
+   workers in turn, only one worker can take what was freed, so all of them look. */
 static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
@@ -172,8 +172,8 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
 
 /* ---- by the scheduler ---- */
 
-/* How many to wake now of n workers that new work can use. The others are put off while enough
-   workers are awake; see >>impl-awake. */
+/* Return how many of n workers that new work can use are to be woken now. The others are put off
+   while enough workers are awake; see >>impl-awake. */
 static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
     uint32_t keep = dlpi_keep_awake(p), awake;
     if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
@@ -184,8 +184,8 @@ static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
     return keep;
 }
 
-/* n batches were fed: wake as many item workers as they can use. A wake-up costs several
-   microseconds. */
+/* Wake as many item workers as n batches that were fed just now can use. A wake-up costs several
+   microseconds, so short work wakes few. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
@@ -204,16 +204,16 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_wake_some(p, st, dlpi_wake_now(p, (uint32_t)units));
 }
 
-/* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
-   are longer in their callbacks than it thought, or have no core. */
+/* Wake the workers that were put off, for the consumer is about to sleep. The workers that it
+   relied on are longer in their callbacks than it thought, or have no core. */
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
     if (n > 0) dlpi_wake_some(p, p->work[0], n);
 }
 
-/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage after the items. */
+/* Wake the stage after the items for each batch from `first` on of which this rank has no row. Such
+   a batch is ready as it is fed, so no work on items would wake anybody. */
 static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
     for (uint64_t b = first; b != p->schedule.published; b++)
         if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
