@@ -10580,7 +10580,7 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 }
 
 /* Fill e with why the item that worker w has in hand fails with this code: the words of its
-   callback, its index, epoch and position. The words tell also its index in its dataset of a mix. */
+   callback, its index, epoch and position. The words have its index in its dataset of a mix. */
 DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
     char own[sizeof e->message];
     uint64_t first = w->st->scope.first;
@@ -12460,7 +12460,8 @@ static void dlpi_trace_flush(dlpi_worker *w) {
     w->event.kind = 0;
 }
 
-/* A stretch [from, to) of one kind; work on the same batch without a gap becomes one event. */
+/* Add the stretch [from, to), in ns, of one kind to the worker's trace. A stretch of work that
+   follows the one before without a gap, on the same batch, makes that event longer. */
 static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to, uint64_t b,
                            uint64_t epoch, uint32_t items) {
     dlp_trace_event *e = &w->event;
@@ -12480,7 +12481,8 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
     e->items = (uint16_t)(items < 65536u ? items : 65535u);
 }
 
-/* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
+/* Book the worker's wait, if it waits, as over at `now`. The wait is booked before the work that
+   ended it, so the events of a trace stay in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
@@ -12502,7 +12504,8 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
 }
 
-/* Begin a probe of an inline worker if one is due. What it costs is no work. */
+/* Begin to measure what an inline worker uses of the cores, if that is due. The time that this
+   takes is not counted as work. */
 static void dlpi_clock_probe(dlpi_worker *w) {
     if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
     w->last_ns = dlpi_now_ns();
@@ -12533,17 +12536,18 @@ static inline void dlpi_clock_in(dlpi_worker *w) {
     if (DLPI_UNLIKELY(w->last_ns == 0 && *w->untimed == 0)) dlpi_clock_begin(w);
 }
 
-/* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
-   hardly computes: on a busy machine that gets its core late each time that it wakes up, and is
-   done sooner with more workers all the same. */
+/* Return how much of the time that work took it was ready to run while others had the cores. Work
+   that hardly computes has 0: on a busy machine it gets its core late each time that it wakes up.
+   It is done sooner with more workers all the same. */
 static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     uint64_t most = took > cpu ? took - cpu : 0;
     if (wait > most) wait = most;
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
-/* Items of so many units took so long each: a moving average of units. A sample of many units says
-   what they cost if it is low; if it is high, one of them may just have lost its core. */
+/* Add a sample to the worker's moving average of what an item costs: the items of `units` units
+   took `each` ns. A low sample of many units says what they cost. In a high one a unit may just
+   have lost its core, so it has little weight. */
 static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t units) {
     uint64_t average = DLPI_LOAD_RLX(&block->item_ns), weight = units < 8 ? units : 8;
     if (each > average) weight = 1;
@@ -12551,14 +12555,14 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
-/* An item took longer than all before it. */
+/* Store that the item with this index took ns, longer than all items before it. */
 static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) {
     DLPI_STORE_RLX(&block->max_ns, ns); /* statistics */
     DLPI_STORE_RLX(&block->max_index, index);
 }
 
-/* Inline: the work of the calls that were not timed, if each took as long as this one. All stages
-   together have no more of it than the time that passed in those calls. */
+/* Return the ns that an inline worker worked in the calls that were not timed. Each counts as long
+   as the timed one, ns. All stages together get no more than the time that passed there. */
 static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
     uint64_t others = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
     if (others > pace->untimed_ns) others = pace->untimed_ns;
@@ -12566,7 +12570,7 @@ static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
     return others;
 }
 
-/* Read the clock for the units since it was read last, and say what they took. */
+/* Read the clock, and book its time since the last reading for the units that were done since. */
 __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
     const uint64_t now = dlpi_now_ns();
@@ -12602,14 +12606,15 @@ static inline void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, ui
     if (DLPI_UNLIKELY(--w->until_clock == 0)) dlpi_clock_read(w, b, epoch);
 }
 
-/* A callback of the library's own has waited for others from then on: that is no work. */
+/* Count the time from `from` to `now`, in which a callback of the library's own waited for others,
+   as a wait and not as work. */
 static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
     if (w->last_ns == 0 || now <= from) return;
     w->last_ns += now - from;
     dlpi_bump(&w->block->starved_ns, now - from);
 }
 
-/* The worker stops working: close the books on what was not timed yet. */
+/* Book the units that were not timed yet, for the worker stops working. */
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns == 0) return;
     if (w->units_untimed > 0) dlpi_clock_read(w, w->event.sequence, w->event.epoch);
@@ -12625,13 +12630,13 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* The one store that changes a row's fate. All that follows from it comes after it. */
+/* Set a row's fate, by the one store that changes it. All that follows from it comes after it. */
 static inline void dlpi_fate_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t fate) {
     DLPI_STORE_REL(&dlpi_slot_fate(p, s)[row], fate); /* X1: a crash cuts before or after it */
 }
 
-/* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
-   left it out may have died before it was clear, a batch map may have changed it since. */
+/* Clear a row that is left out. Each stage that comes by clears it again: the worker that left it
+   out may have died before it was clear, or a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
     if (p->cells == DLPI_CELLS_STAY) {
@@ -12653,7 +12658,7 @@ static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uin
     dlpi_row_clear(p, t, row);
 }
 
-/* The epoch ended before this row, or at it. */
+/* Mark a row as behind the end of its epoch. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
     dlpi_fate_set(w->p, t->slot, row, DLPI_ROW_END);
@@ -12661,21 +12666,21 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
-/* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
-   batch, or an input. */
+/* True if a row, a batch or an input is tried again that failed `tries` times in this stage, and
+   now once more with this code. */
 static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
     return code != DLP_SKIP && code != DLP_ERR_KILLED && !(DLPI_DEBUG && code == DLPI_OVERRUN) &&
            (int)tries < w->st->w.retries;
 }
 
-/* How long to wait after so many failures, 1 at least; 0: not at all. */
+/* Return the ns to wait before the next attempt, after so many failures (1 or more); 0: none. */
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     uint32_t doublings = tries > 7 ? 6 : tries - 1;
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
 }
 
-/* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
-   them here, too: what is tried again, and how, is the same. */
+/* Park a row until due_ns, when its next attempt is made. A worker that has several rows at once
+   parks rows here, too. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     /* It only waits, and is not to blame. With at_once the word is that of a row which is out. */
@@ -12703,7 +12708,8 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     return DLPI_ROW_DONE;
 }
 
-/* Nothing is left to take a row's place: say so, and what was wrong with the last. */
+/* Say that no replacement for a row is left, and what was wrong with the last one. failed: one of
+   them failed; else all were left out by their callback. */
 static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     int errnum = w->block->message_errno;
     dlp_error e;
@@ -12719,7 +12725,7 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     w->block->message_errno = errnum;
 }
 
-/* Another item takes the row: the next replacement for its position. */
+/* Give the row to another item: the next replacement for its position. Returns DLPI_ROW_*. */
 static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
@@ -12757,22 +12763,23 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
                     dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
 }
 
-/* How many deaths make an item poison. Of several in flight none was alone the first time. */
+/* Return after how many deaths of its workers an item has failed: max_kills. Where a
+   worker has several items in flight it is 2 at least: the first death may be due to another. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     const bool many =
         w->at_once != NULL || (w->self != NULL && w->st->ops->unit == DLPI_UNIT_CELLS);
     return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
-/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
-   that those of an item that was replaced do not count. */
+/* Return the words, one for each row of slot s, that count failures of the present item in an item
+   stage: replacement (8) | tries (8). So failures of an item that was replaced do not count. */
 static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
 
-/* How often the row's present item failed in this stage before. A worker that dies between the
-   store of the record and that of this count has not counted its try: there is one more. */
+/* Return how often the row's present item failed in this stage before. A worker that dies between
+   the store of the fate and that of this count has not counted its try: there is one more. */
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                uint32_t fate) {
     uint32_t word;
@@ -12781,8 +12788,9 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
     return word >> 8 == dlpi_fate_repl(fate) ? word & 255u : 0;
 }
 
-/* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
-   what the policy calls (the sampler's functions, for a replacement), it is an error. */
+/* Decide by the stage's policy what becomes of a row whose callback failed with this code. Returns
+   DLPI_ROW_*. If workers die in what the policy calls (the sampler's functions, for a replacement),
+   the row is an error. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
@@ -12814,8 +12822,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. fate: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+/* Return 0 if what has this fate (a row, a batch, or a cell of inputs) may run. If it killed its
+   workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
 static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     if (fate & DLPI_FATE_LATE)
@@ -12825,7 +12833,8 @@ static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) 
     return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
-/* Of slot s. */
+/* Return the verdict (dlpi_call_verdict) on a row or batch of slot s with this fate, whose deaths
+   count in the stage in which they happened. */
 static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
     if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
@@ -12837,7 +12846,8 @@ static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
    timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
    after it has the worker whose units these are. */
 
-/* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
+/* Check and store the lengths of ragged fields that the callback has set for a row, and clear the
+   fields behind them. Returns 0 or DLP_ERR_LENGTH, with the message. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scope *scope = &w->st->scope;
@@ -12876,24 +12886,24 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
-/* The sampler's function gave an index that the dataset does not have. */
+/* Fail a row for which the sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
              w->item.index, w->p->fetch->dataset->n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-/* May the row be one that need not be fetched, nor changed by this stage? */
+/* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
-/* Has the item fields in a cell of its own, that end before the batch? */
+/* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
-/* ... which it writes? */
+/* True if this stage writes such fields. */
 static inline bool dlpi_row_fills(const dlpi_worker *w) {
     return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
-/* Rows begin as zeros, where what fetches them does not write all of them. */
+/* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
     if (!scope->zeroes) return;
@@ -12903,7 +12913,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     }
 }
 
-/* Is more to be done for a row than these, and the call? */
+/* True if a row needs more than its cells set, its zeros and the call. */
 static bool dlpi_row_has_more(const dlpi_worker *w) {
     return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
            w->st->w.deadline_ms != 0;
@@ -12914,8 +12924,8 @@ static bool dlpi_row_has_special(const dlpi_worker *w) {
            dlpi_row_has_more(w);
 }
 
-/* What the source has for the row's callback. Apart: the address of the item would take a register
-   of every row. */
+/* Let the source set in the item what it has for the row's callback. Not inlined: the address of
+   the item would take a register in the loop over rows. */
 __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
@@ -12928,8 +12938,9 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
     w->item.index -= w->st->scope.first;
 }
 
-/* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
-   empty callback takes less time than the questions. Returns true if the row was kept. */
+/* Do what some pipes want before a row's callback: take a kept row, set lengths, and so on. Whether
+   there is any is asked once a unit, since an empty callback takes less time than the questions.
+   Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scope *scope = &w->st->scope;
@@ -12949,7 +12960,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return false;
 }
 
-/* The worker's item is to be one of this slot. */
+/* Prepare the worker's item for rows of slot s: cells, indices, epoch and first position. */
 DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -12961,8 +12972,8 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
-/* Make it that of this row, which has that index. A callback may have changed any of it: a copy of
-   the whole costs less than to look what has changed. Returns its position. */
+/* Make the worker's item that of `row`, with this index. A callback may have changed any of its
+   members, and a copy of the whole costs less than a look at each. Returns the item's position. */
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
@@ -12981,7 +12992,8 @@ static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
     return dlpi_item_of(w, row, w->index[row]);
 }
 
-/* It is no item, or may be kept: what is kept of it goes by the last stage that it passes. */
+/* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
+   it may be kept: taken from the keeper, or given to it as the last stage leaves it. */
 __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
                                                      uint32_t row, bool none) {
     dlpi_item_row(w, row);
@@ -12992,23 +13004,23 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
 
-/* The row is another dataset's, or no item at all. */
+/* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
 static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
     w->passed += !none;
     return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;
 }
 
-/* The code of what the callback of a row returned. Words that an item before has left are not
-   those of this one. */
+/* Return the code for what the callback of a row returned. Words that an earlier item has left are
+   forgotten. */
 static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
     dlpi_item_row(w, row);
     if (w->note.said != row + 1) dlpi_words_forget(w);
     return dlpi_item_returned(w, rc);
 }
 
-/* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those
-   that are done, which are to cost little. */
+/* Decide what becomes of a row whose callback came to the code rc, not 0. Returns DLPI_ROW_*. Not
+   inlined, so that rows that are done cost little. */
 DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
     int what;
     dlpi_item_row(w, row);
@@ -13017,7 +13029,8 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* The row's callback is done. lengths: it set some. */
+/* Finish a row whose callback succeeded: its lengths (if it set some), fields in cells of their
+   own, and the keeper's copy. Returns DLPI_ROW_*. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
     if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
@@ -13028,13 +13041,13 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     return DLPI_ROW_DONE;
 }
 
-/* The callback of a row, which nothing else calls. */
+/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
 static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
     return st->item(st->user, it);
 }
 
-/* The callback came to code rc: it failed, set lengths, or more is to be done for the row. Apart
-   from those that are done, which are to cost little. */
+/* Go on with a row whose callback came to code rc: it failed, it set lengths, or the row needs
+   more. Returns DLPI_ROW_*. Out of line, so that rows that are done cost little. */
 __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                    int rc) {
     if (rc == 0) return dlpi_row_finish(w, t, row, dlpi_lengths_set(w));
@@ -13088,7 +13101,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
 }
 
-/* Attempts at a row until it is done, parked, or goes back. */
+/* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
     do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
@@ -13096,7 +13109,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return what;
 }
 
-/* Begin a run of rows. */
+/* Begin a run of rows of slot s: the worker's item, and the generation that may be cancelled. */
 DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
     dlpi_item_slot(w, s);
@@ -13105,14 +13118,14 @@ DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
 
-/* Apart, and of a stage that may have fields in cells of their own. */
+/* Begin with unit t, also in a stage that has fields in cells of their own. */
 static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
-/* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
-   wait for those: the unit is freed as a whole. */
+/* Send rows (bits) of a claimed unit back to the first stage. waits: other rows of the unit are
+   parked; then these are parked, too, for the unit is freed as a whole. */
 static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
     uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
     if (!waits) {
@@ -13123,8 +13136,8 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
-/* The indices of rows of which some may have been run, replaced, or left by a worker that died:
-   each follows from its record alone. */
+/* Compute the indices of a unit's rows again, of which some may have been run, replaced, or left by
+   a worker that died. Each index follows from the row's fate alone. already: bits of done rows. */
 static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13137,8 +13150,8 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
     }
 }
 
-/* One row of a unit whose records say something, or that may be the epoch's end. Counts in *left
-   what was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
+/* Do one row of a unit whose rows have fates, or which may be the epoch's end. Adds to *left if the
+   row was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
@@ -13188,7 +13201,8 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
     if (what == DLPI_ROW_LATER) n->later |= bit;
 }
 
-/* All rows of a unit of which nothing is known but the indices. ask: of each. */
+/* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
+   zeroed: the rows are cleared already. *n counts what was done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
@@ -13220,7 +13234,7 @@ __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi
     dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
 }
 
-/* Have rows of a unit no records: is nothing known of them but their indices? */
+/* True if no row of the unit has a fate: nothing is known of the rows but their indices. */
 static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
     const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     uint32_t any = 0;
@@ -13228,7 +13242,7 @@ static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
     return any == 0;
 }
 
-/* The rows of a unit of which some may be done already, or have a fate. */
+/* Run the rows of a unit of which some may be done already (bits), or have a fate. */
 static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already,
                                dlpi_tally *n) {
     bool ended = false;
@@ -13260,7 +13274,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
 
-/* Work on a claimed unit of an item stage. */
+/* Work on a claimed unit of an item stage: run its rows, count them and set their done bits. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -13298,12 +13312,12 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
 
-/* A parked row that is tried again here when it is due; the others go back to the first stage. */
+/* True if a parked row is tried again in this stage. If not, it goes back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
     return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
-/* Parked rows of t's unit; may all of them go back now? */
+/* True if all parked rows of t's unit are due and go back to the first stage. *rows: their bits. */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
     uint32_t shift =
         dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
@@ -13317,7 +13331,7 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
     return true;
 }
 
-/* Can this parked row, which is due, do anything now? */
+/* True if a parked row, which is due, can be tried again or sent back now. */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
     /* claimed */
     uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
@@ -13337,19 +13351,19 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     w->n_parked = n;
 }
 
-/* One row is done. n: 1, or 0 if nobody worked on it. */
+/* Set the done bit of row t->row, and count n items: 1, or 0 if nobody worked on the row. */
 static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
     dlpi_bump(&w->block->items, n);
     dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
     dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
 }
 
-/* Does a row that is done count: did its stream not end there? */
+/* True if row t->row, which is done, counts as an item: its stream did not end there. */
 static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
     return dlpi_fate_state(dlpi_slot_fate(w->p, t->slot)[t->row]) != DLPI_ROW_END;
 }
 
-/* One more try of a parked row, by a worker that has one at a time. */
+/* Try the parked row t->row again, by a worker that runs one row at a time. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     bool wanted;
     int what = DLPI_ROW_DONE;
@@ -13363,8 +13377,8 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
-/* A parked row that is due: let it be tried again, or send it and those of its unit back. Returns
-   whether there was one. */
+/* Find a parked row that is due. Let it be tried again, or send it, and the parked rows of its
+   unit, back to the first stage. Returns true if there was one. */
 static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
     const dlp_pipe *p = w->p;
     uint64_t now = dlpi_now_ns();
@@ -13391,7 +13405,7 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
 
 /* ---- its steps ---- */
 
-/* Is there no room for another unit whose rows may all be parked? */
+/* True if the worker has no room to park all rows of one more unit. */
 static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
@@ -13401,8 +13415,8 @@ static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     return dlpi_find(w, t);
 }
 
-/* The first rows of a unit, all at once, where nothing is asked of a single one. No callback is to
-   blame if we die. Returns how many. */
+/* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single
+   row. No callback is to blame if the worker dies. Returns how many rows are done; 0: none. */
 __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13466,7 +13480,8 @@ static bool dlpi_worker_alone(const dlpi_worker *w) {
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
 
-/* ns until a parked row may move. One that is due may wait for others of its unit. */
+/* Return the ns until a parked row may move, at most `ns`. A row that is due may still wait for
+   others of its unit. */
 static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
     uint64_t now;
     if (w->n_parked == 0) return ns;

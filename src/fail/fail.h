@@ -222,7 +222,7 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 }
 
 /* Fill e with why the item that worker w has in hand fails with this code: the words of its
-   callback, its index, epoch and position. The words tell also its index in its dataset of a mix. */
+   callback, its index, epoch and position. The words have its index in its dataset of a mix. */
 DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
     char own[sizeof e->message];
     uint64_t first = w->st->scope.first;

@@ -11,13 +11,13 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* The one store that changes a row's fate. All that follows from it comes after it. */
+/* Set a row's fate, by the one store that changes it. All that follows from it comes after it. */
 static inline void dlpi_fate_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t fate) {
     DLPI_STORE_REL(&dlpi_slot_fate(p, s)[row], fate); /* X1: a crash cuts before or after it */
 }
 
-/* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
-   left it out may have died before it was clear, a batch map may have changed it since. */
+/* Clear a row that is left out. Each stage that comes by clears it again: the worker that left it
+   out may have died before it was clear, or a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
     if (p->cells == DLPI_CELLS_STAY) {
@@ -39,7 +39,7 @@ static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uin
     dlpi_row_clear(p, t, row);
 }
 
-/* The epoch ended before this row, or at it. */
+/* Mark a row as behind the end of its epoch. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
     dlpi_fate_set(w->p, t->slot, row, DLPI_ROW_END);
@@ -47,21 +47,21 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
-/* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
-   batch, or an input. */
+/* True if a row, a batch or an input is tried again that failed `tries` times in this stage, and
+   now once more with this code. */
 static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
     return code != DLP_SKIP && code != DLP_ERR_KILLED && !(DLPI_DEBUG && code == DLPI_OVERRUN) &&
            (int)tries < w->st->w.retries;
 }
 
-/* How long to wait after so many failures, 1 at least; 0: not at all. */
+/* Return the ns to wait before the next attempt, after so many failures (1 or more); 0: none. */
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     uint32_t doublings = tries > 7 ? 6 : tries - 1;
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
 }
 
-/* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
-   them here, too: what is tried again, and how, is the same. */
+/* Park a row until due_ns, when its next attempt is made. A worker that has several rows at once
+   parks rows here, too. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     /* It only waits, and is not to blame. With at_once the word is that of a row which is out. */
@@ -89,7 +89,8 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     return DLPI_ROW_DONE;
 }
 
-/* Nothing is left to take a row's place: say so, and what was wrong with the last. */
+/* Say that no replacement for a row is left, and what was wrong with the last one. failed: one of
+   them failed; else all were left out by their callback. */
 static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     int errnum = w->block->message_errno;
     dlp_error e;
@@ -105,7 +106,7 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     w->block->message_errno = errnum;
 }
 
-/* Another item takes the row: the next replacement for its position. */
+/* Give the row to another item: the next replacement for its position. Returns DLPI_ROW_*. */
 static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
@@ -143,22 +144,23 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
                     dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
 }
 
-/* How many deaths make an item poison. Of several in flight none was alone the first time. */
+/* Return after how many deaths of its workers an item has failed: max_kills. Where a
+   worker has several items in flight it is 2 at least: the first death may be due to another. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     const bool many =
         w->at_once != NULL || (w->self != NULL && w->st->ops->unit == DLPI_UNIT_CELLS);
     return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
-/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
-   that those of an item that was replaced do not count. */
+/* Return the words, one for each row of slot s, that count failures of the present item in an item
+   stage: replacement (8) | tries (8). So failures of an item that was replaced do not count. */
 static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
 
-/* How often the row's present item failed in this stage before. A worker that dies between the
-   store of the record and that of this count has not counted its try: there is one more. */
+/* Return how often the row's present item failed in this stage before. A worker that dies between
+   the store of the fate and that of this count has not counted its try: there is one more. */
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                uint32_t fate) {
     uint32_t word;
@@ -167,8 +169,9 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
     return word >> 8 == dlpi_fate_repl(fate) ? word & 255u : 0;
 }
 
-/* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
-   what the policy calls (the sampler's functions, for a replacement), it is an error. */
+/* Decide by the stage's policy what becomes of a row whose callback failed with this code. Returns
+   DLPI_ROW_*. If workers die in what the policy calls (the sampler's functions, for a replacement),
+   the row is an error. */
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
@@ -200,8 +203,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. fate: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+/* Return 0 if what has this fate (a row, a batch, or a cell of inputs) may run. If it killed its
+   workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
 static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     if (fate & DLPI_FATE_LATE)
@@ -211,7 +214,8 @@ static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) 
     return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
-/* Of slot s. */
+/* Return the verdict (dlpi_call_verdict) on a row or batch of slot s with this fate, whose deaths
+   count in the stage in which they happened. */
 static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
     if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;

@@ -3,12 +3,12 @@
 #include "row/run.h"
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
 
-/* A parked row that is tried again here when it is due; the others go back to the first stage. */
+/* True if a parked row is tried again in this stage. If not, it goes back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
     return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
-/* Parked rows of t's unit; may all of them go back now? */
+/* True if all parked rows of t's unit are due and go back to the first stage. *rows: their bits. */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
     uint32_t shift =
         dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
@@ -22,7 +22,7 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
     return true;
 }
 
-/* Can this parked row, which is due, do anything now? */
+/* True if a parked row, which is due, can be tried again or sent back now. */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
     /* claimed */
     uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
@@ -42,19 +42,19 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     w->n_parked = n;
 }
 
-/* One row is done. n: 1, or 0 if nobody worked on it. */
+/* Set the done bit of row t->row, and count n items: 1, or 0 if nobody worked on the row. */
 static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
     dlpi_bump(&w->block->items, n);
     dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
     dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
 }
 
-/* Does a row that is done count: did its stream not end there? */
+/* True if row t->row, which is done, counts as an item: its stream did not end there. */
 static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
     return dlpi_fate_state(dlpi_slot_fate(w->p, t->slot)[t->row]) != DLPI_ROW_END;
 }
 
-/* One more try of a parked row, by a worker that has one at a time. */
+/* Try the parked row t->row again, by a worker that runs one row at a time. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     bool wanted;
     int what = DLPI_ROW_DONE;
@@ -68,8 +68,8 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
-/* A parked row that is due: let it be tried again, or send it and those of its unit back. Returns
-   whether there was one. */
+/* Find a parked row that is due. Let it be tried again, or send it, and the parked rows of its
+   unit, back to the first stage. Returns true if there was one. */
 static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
     const dlp_pipe *p = w->p;
     uint64_t now = dlpi_now_ns();
@@ -96,7 +96,7 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
 
 /* ---- its steps ---- */
 
-/* Is there no room for another unit whose rows may all be parked? */
+/* True if the worker has no room to park all rows of one more unit. */
 static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
@@ -106,8 +106,8 @@ static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     return dlpi_find(w, t);
 }
 
-/* The first rows of a unit, all at once, where nothing is asked of a single one. No callback is to
-   blame if we die. Returns how many. */
+/* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single
+   row. No callback is to blame if the worker dies. Returns how many rows are done; 0: none. */
 __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -171,7 +171,8 @@ static bool dlpi_worker_alone(const dlpi_worker *w) {
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
 
-/* ns until a parked row may move. One that is due may wait for others of its unit. */
+/* Return the ns until a parked row may move, at most `ns`. A row that is due may still wait for
+   others of its unit. */
 static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
     uint64_t now;
     if (w->n_parked == 0) return ns;

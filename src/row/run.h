@@ -9,7 +9,8 @@
    timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
    after it has the worker whose units these are. */
 
-/* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
+/* Check and store the lengths of ragged fields that the callback has set for a row, and clear the
+   fields behind them. Returns 0 or DLP_ERR_LENGTH, with the message. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scope *scope = &w->st->scope;
@@ -48,24 +49,24 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
-/* The sampler's function gave an index that the dataset does not have. */
+/* Fail a row for which the sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
              w->item.index, w->p->fetch->dataset->n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-/* May the row be one that need not be fetched, nor changed by this stage? */
+/* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
-/* Has the item fields in a cell of its own, that end before the batch? */
+/* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
-/* ... which it writes? */
+/* True if this stage writes such fields. */
 static inline bool dlpi_row_fills(const dlpi_worker *w) {
     return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
-/* Rows begin as zeros, where what fetches them does not write all of them. */
+/* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
     if (!scope->zeroes) return;
@@ -75,7 +76,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     }
 }
 
-/* Is more to be done for a row than these, and the call? */
+/* True if a row needs more than its cells set, its zeros and the call. */
 static bool dlpi_row_has_more(const dlpi_worker *w) {
     return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
            w->st->w.deadline_ms != 0;
@@ -86,8 +87,8 @@ static bool dlpi_row_has_special(const dlpi_worker *w) {
            dlpi_row_has_more(w);
 }
 
-/* What the source has for the row's callback. Apart: the address of the item would take a register
-   of every row. */
+/* Let the source set in the item what it has for the row's callback. Not inlined: the address of
+   the item would take a register in the loop over rows. */
 __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
@@ -100,8 +101,9 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
     w->item.index -= w->st->scope.first;
 }
 
-/* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
-   empty callback takes less time than the questions. Returns true if the row was kept. */
+/* Do what some pipes want before a row's callback: take a kept row, set lengths, and so on. Whether
+   there is any is asked once a unit, since an empty callback takes less time than the questions.
+   Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scope *scope = &w->st->scope;
@@ -121,7 +123,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return false;
 }
 
-/* The worker's item is to be one of this slot. */
+/* Prepare the worker's item for rows of slot s: cells, indices, epoch and first position. */
 DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -133,8 +135,8 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
-/* Make it that of this row, which has that index. A callback may have changed any of it: a copy of
-   the whole costs less than to look what has changed. Returns its position. */
+/* Make the worker's item that of `row`, with this index. A callback may have changed any of its
+   members, and a copy of the whole costs less than a look at each. Returns the item's position. */
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
@@ -153,7 +155,8 @@ static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
     return dlpi_item_of(w, row, w->index[row]);
 }
 
-/* It is no item, or may be kept: what is kept of it goes by the last stage that it passes. */
+/* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
+   it may be kept: taken from the keeper, or given to it as the last stage leaves it. */
 __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
                                                      uint32_t row, bool none) {
     dlpi_item_row(w, row);
@@ -164,23 +167,23 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
 
-/* The row is another dataset's, or no item at all. */
+/* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
 static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
     w->passed += !none;
     return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;
 }
 
-/* The code of what the callback of a row returned. Words that an item before has left are not
-   those of this one. */
+/* Return the code for what the callback of a row returned. Words that an earlier item has left are
+   forgotten. */
 static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
     dlpi_item_row(w, row);
     if (w->note.said != row + 1) dlpi_words_forget(w);
     return dlpi_item_returned(w, rc);
 }
 
-/* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those
-   that are done, which are to cost little. */
+/* Decide what becomes of a row whose callback came to the code rc, not 0. Returns DLPI_ROW_*. Not
+   inlined, so that rows that are done cost little. */
 DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
     int what;
     dlpi_item_row(w, row);
@@ -189,7 +192,8 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* The row's callback is done. lengths: it set some. */
+/* Finish a row whose callback succeeded: its lengths (if it set some), fields in cells of their
+   own, and the keeper's copy. Returns DLPI_ROW_*. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
     if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
@@ -200,13 +204,13 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     return DLPI_ROW_DONE;
 }
 
-/* The callback of a row, which nothing else calls. */
+/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
 static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
     return st->item(st->user, it);
 }
 
-/* The callback came to code rc: it failed, set lengths, or more is to be done for the row. Apart
-   from those that are done, which are to cost little. */
+/* Go on with a row whose callback came to code rc: it failed, it set lengths, or the row needs
+   more. Returns DLPI_ROW_*. Out of line, so that rows that are done cost little. */
 __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                    int rc) {
     if (rc == 0) return dlpi_row_finish(w, t, row, dlpi_lengths_set(w));
@@ -260,7 +264,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
 }
 
-/* Attempts at a row until it is done, parked, or goes back. */
+/* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
 static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
     do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
@@ -268,7 +272,7 @@ static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return what;
 }
 
-/* Begin a run of rows. */
+/* Begin a run of rows of slot s: the worker's item, and the generation that may be cancelled. */
 DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
     dlpi_item_slot(w, s);
@@ -277,14 +281,14 @@ DLPI_INLINE void dlpi_item_begin(dlpi_worker *w, uint32_t s) {
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
 
-/* Apart, and of a stage that may have fields in cells of their own. */
+/* Begin with unit t, also in a stage that has fields in cells of their own. */
 static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
-/* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
-   wait for those: the unit is freed as a whole. */
+/* Send rows (bits) of a claimed unit back to the first stage. waits: other rows of the unit are
+   parked; then these are parked, too, for the unit is freed as a whole. */
 static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
     uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
     if (!waits) {
@@ -295,8 +299,8 @@ static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bo
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
 
-/* The indices of rows of which some may have been run, replaced, or left by a worker that died:
-   each follows from its record alone. */
+/* Compute the indices of a unit's rows again, of which some may have been run, replaced, or left by
+   a worker that died. Each index follows from the row's fate alone. already: bits of done rows. */
 static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -309,8 +313,8 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
     }
 }
 
-/* One row of a unit whose records say something, or that may be the epoch's end. Counts in *left
-   what was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
+/* Do one row of a unit whose rows have fates, or which may be the epoch's end. Adds to *left if the
+   row was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
@@ -360,7 +364,8 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
     if (what == DLPI_ROW_LATER) n->later |= bit;
 }
 
-/* All rows of a unit of which nothing is known but the indices. ask: of each. */
+/* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
+   zeroed: the rows are cleared already. *n counts what was done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
@@ -392,7 +397,7 @@ __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi
     dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
 }
 
-/* Have rows of a unit no records: is nothing known of them but their indices? */
+/* True if no row of the unit has a fate: nothing is known of the rows but their indices. */
 static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
     const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     uint32_t any = 0;
@@ -400,7 +405,7 @@ static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
     return any == 0;
 }
 
-/* The rows of a unit of which some may be done already, or have a fate. */
+/* Run the rows of a unit of which some may be done already (bits), or have a fate. */
 static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already,
                                dlpi_tally *n) {
     bool ended = false;
@@ -432,7 +437,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
 
-/* Work on a claimed unit of an item stage. */
+/* Work on a claimed unit of an item stage: run its rows, count them and set their done bits. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);

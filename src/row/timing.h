@@ -34,7 +34,8 @@ static void dlpi_trace_flush(dlpi_worker *w) {
     w->event.kind = 0;
 }
 
-/* A stretch [from, to) of one kind; work on the same batch without a gap becomes one event. */
+/* Add the stretch [from, to), in ns, of one kind to the worker's trace. A stretch of work that
+   follows the one before without a gap, on the same batch, makes that event longer. */
 static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to, uint64_t b,
                            uint64_t epoch, uint32_t items) {
     dlp_trace_event *e = &w->event;
@@ -54,7 +55,8 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
     e->items = (uint16_t)(items < 65536u ? items : 65535u);
 }
 
-/* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
+/* Book the worker's wait, if it waits, as over at `now`. The wait is booked before the work that
+   ended it, so the events of a trace stay in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
@@ -76,7 +78,8 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
 }
 
-/* Begin a probe of an inline worker if one is due. What it costs is no work. */
+/* Begin to measure what an inline worker uses of the cores, if that is due. The time that this
+   takes is not counted as work. */
 static void dlpi_clock_probe(dlpi_worker *w) {
     if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
     w->last_ns = dlpi_now_ns();
@@ -107,17 +110,18 @@ static inline void dlpi_clock_in(dlpi_worker *w) {
     if (DLPI_UNLIKELY(w->last_ns == 0 && *w->untimed == 0)) dlpi_clock_begin(w);
 }
 
-/* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
-   hardly computes: on a busy machine that gets its core late each time that it wakes up, and is
-   done sooner with more workers all the same. */
+/* Return how much of the time that work took it was ready to run while others had the cores. Work
+   that hardly computes has 0: on a busy machine it gets its core late each time that it wakes up.
+   It is done sooner with more workers all the same. */
 static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     uint64_t most = took > cpu ? took - cpu : 0;
     if (wait > most) wait = most;
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
-/* Items of so many units took so long each: a moving average of units. A sample of many units says
-   what they cost if it is low; if it is high, one of them may just have lost its core. */
+/* Add a sample to the worker's moving average of what an item costs: the items of `units` units
+   took `each` ns. A low sample of many units says what they cost. In a high one a unit may just
+   have lost its core, so it has little weight. */
 static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t units) {
     uint64_t average = DLPI_LOAD_RLX(&block->item_ns), weight = units < 8 ? units : 8;
     if (each > average) weight = 1;
@@ -125,14 +129,14 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
-/* An item took longer than all before it. */
+/* Store that the item with this index took ns, longer than all items before it. */
 static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) {
     DLPI_STORE_RLX(&block->max_ns, ns); /* statistics */
     DLPI_STORE_RLX(&block->max_index, index);
 }
 
-/* Inline: the work of the calls that were not timed, if each took as long as this one. All stages
-   together have no more of it than the time that passed in those calls. */
+/* Return the ns that an inline worker worked in the calls that were not timed. Each counts as long
+   as the timed one, ns. All stages together get no more than the time that passed there. */
 static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
     uint64_t others = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
     if (others > pace->untimed_ns) others = pace->untimed_ns;
@@ -140,7 +144,7 @@ static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
     return others;
 }
 
-/* Read the clock for the units since it was read last, and say what they took. */
+/* Read the clock, and book its time since the last reading for the units that were done since. */
 __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
     const uint64_t now = dlpi_now_ns();
@@ -176,14 +180,15 @@ static inline void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, ui
     if (DLPI_UNLIKELY(--w->until_clock == 0)) dlpi_clock_read(w, b, epoch);
 }
 
-/* A callback of the library's own has waited for others from then on: that is no work. */
+/* Count the time from `from` to `now`, in which a callback of the library's own waited for others,
+   as a wait and not as work. */
 static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
     if (w->last_ns == 0 || now <= from) return;
     w->last_ns += now - from;
     dlpi_bump(&w->block->starved_ns, now - from);
 }
 
-/* The worker stops working: close the books on what was not timed yet. */
+/* Book the units that were not timed yet, for the worker stops working. */
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns == 0) return;
     if (w->units_untimed > 0) dlpi_clock_read(w, w->event.sequence, w->event.epoch);
