@@ -11342,7 +11342,7 @@ static inline void dlpi_unpoison_all(const dlp_pipe *p) {
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
 
-/* This rank's rows of a global batch of c rows: [first, first + count). */
+/* Set which rows of a global batch of c rows are this rank's: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
     *count = dlpi_rows_of_rank(p->rank, p->world, c, first);
 }
@@ -11368,12 +11368,13 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
-/* What a stream was wired to be read on by; NULL: nothing, or it is no stream. */
+/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
+   or has no reader. */
 static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
-/* A fetch stage has the dataset: has that a length? */
+/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
@@ -11385,12 +11386,13 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* n_items of states. */
+/* Return the number of items that a state names; UINT64_MAX: the end is open. */
 static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
     return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
 }
 
-/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+/* Return the code for what a fetch, an item map or a load returned. They may return DLP_SKIP, an
+   error of a length, and (a fetch of a stream) DLP_END, besides 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
     bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
                (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
@@ -11398,21 +11400,21 @@ static int dlpi_item_returned(dlpi_worker *w, int rc) {
     return may ? rc : code;
 }
 
-/* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only delivery knows what that is: dlpi_end_budget. */
+/* Count a failed item. True if it may be replaced or left out, by max_skips. In a stream, what
+   fails behind the end does not count, and only delivery knows that: see dlpi_end_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
     return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
-/* What the record of a row that failed and is left out says besides: whose budget it counts for,
-   should it come before the end. */
+/* Return bits for the fate of a row of a stream that failed and is left out: for whose budget
+   (stage) it counts if it comes before the end. */
 static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
     return code != DLP_SKIP && w->p->open_end ? DLPI_FATE_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
-/* Rows of the batch in slot s before the epoch's end, where a row finds it. */
+/* Return how many rows of the batch in slot s come before the epoch's end, which a row may find. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
@@ -11422,12 +11424,12 @@ static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     return r;
 }
 
-/* Did a row of this batch find the end? */
+/* True if a row of the batch in slot s found the epoch's end. */
 static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
     return p->open_end && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
 }
 
-/* Rows that a batch whose items are done has for those after. */
+/* Return how many rows a batch, whose items are done, has for the stages after the items. */
 static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     uint32_t count = dlpi_slot_at(p, s)->count, n;
     if (DLPI_LIKELY(!p->open_end)) return count;
@@ -11435,7 +11437,8 @@ static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     return p->last == DLP_LAST_DROP && n < count ? 0 : n;
 }
 
-/* The first row of those that will be delivered whose failure is raised; their number: none. */
+/* Return the first row of the batch in slot s whose failure is raised, of those that are delivered.
+   If there is none, returns their number. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
@@ -11443,26 +11446,27 @@ static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     return r;
 }
 
-/* Is the error of slot s that of a row after the epoch's end, or of one that is dropped? */
+/* True if the error of slot s is that of a row behind the epoch's end, or of one that is dropped.
+   */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
-/* Apart from the question, which each batch asks. */
+/* True if a failure of the batch in slot s, which has one, is to be told: its row is delivered. */
 DLPI_COLD static bool dlpi_slot_failed_in(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
-/* Has the batch in slot s, whose items are done, failed? */
+/* True if the batch in slot s, whose items are done, has failed. */
 static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     return DLPI_UNLIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) != 0) && /* F1 <- F1 */
            dlpi_slot_failed_in(p, s);
 }
 
-/* Its error. Of several rows the first to fail has written the record: if that one lay after the
-   end, the others' words are lost. */
+/* Copy the error of the failed batch in slot s to e. If several rows failed, the first to fail has
+   written it. If that row lies behind the end, the words of the others are lost. */
 static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t r = dlpi_row_raised(p, s);
@@ -11473,14 +11477,14 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
-/* Has nobody after the items anything to do with this batch? */
+/* True if the stages after the items have no work on the batch in slot s. */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }
 
-/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
-   back so far. */
+/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
+   list of skips, if that goes back so far. Returns the code. */
 static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e;
@@ -11492,7 +11496,8 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Count the failed items that come before the end that a row has found. */
+/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
+   code if they are more than max_skips allows. */
 static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
@@ -11507,7 +11512,7 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* A stage that needs a number of items, beside a dataset that has none. */
+/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
@@ -11605,15 +11610,15 @@ static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
         p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
+/* True if batch k of the present epoch is delivered, or was consumed before the seek. */
 static bool dlpi_gaps_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->consumed.base ||
            (k - p->consumed.base < DLPI_GAPS_MAX && p->consumed.at[k % DLPI_GAPS_MAX]);
 }
 
-/* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
-   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
-   delivered, what stands after the highest stays, for the sampler's state is known there. */
+/* Write into a state how many batches are delivered without a gap, and a bit for each batch after
+   them. Returns the slot of the first batch that is not consumed, or DLPI_NO_SLOT. Then all that
+   was scheduled is delivered, and the state behind the last one stays as it is. */
 static uint32_t dlpi_gaps_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     const dlpi_bslot *slot;
@@ -12027,7 +12032,7 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
 
-/* Is the input of this unit there? Rows this stage did already need no input. */
+/* True if the stage before has done all rows of unit t that this stage has not done already. */
 static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
@@ -12049,7 +12054,7 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* The owner word of unit t in a stage. */
+/* Return the owner word of unit t in a stage, which says who has claimed the unit. */
 static inline uint64_t *dlpi_owner_of(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     return &dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit];
 }
@@ -12058,7 +12063,7 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* The slot that batch b lies in, and its header; false: the slot went on. */
+/* Find the slot *s that batch b lies in, and its *header. False: the slot has a newer batch. */
 DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
     *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
     *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
@@ -12068,8 +12073,9 @@ DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint
     return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
 }
 
-/* Claim unit t, whose owner word says that nobody has it, if its input is there, and what else it
-   is to have from here on: that last, for who lacks it is woken when there is some. */
+/* Claim unit t, whose owner word, `owner`, says that nobody has it. False: its input is not there,
+   the holder has no cells left for it, or somebody else was faster. The holder is asked last, for
+   it wakes the worker when there are cells. */
 DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
                                 uint64_t owner, bool padded) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
@@ -12079,8 +12085,8 @@ DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *
            dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
-/* The last of the units that are not ready if unit t is not: all of its done word, where nothing of
-   that has come from the stage before. A look in vain, of one who waits, costs a step a word. */
+/* Return the last unit that is not ready either if unit t is not. If nothing of t's done word has
+   come from the stage before, no unit of that word is. So a look in vain costs a step a word. */
 static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine,
                                uint32_t shift) {
     dlpi_stage_words *theirs;
@@ -12092,8 +12098,9 @@ static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_st
     return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
 }
 
-/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
-   below `from` are claimed, by whomever: what the hint for the next look may say. */
+/* Look for a unit of batch b and claim it. Returns true if *t is claimed. Sets *all_claimed when no
+   other unit of the batch needs a claim. hints: begin at the unit that an earlier look noted. Units
+   below `from` are all claimed, which is what the note for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t n, u = 0, count, shift, from;
@@ -12127,7 +12134,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     return false;
 }
 
-/* May this worker take work on batch b? */
+/* True if this worker may take work on batch b: batches may go to workers in turn. */
 static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
     return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
@@ -12140,7 +12147,8 @@ static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
 }
 
-/* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
+/* Prefetch what a worker that is alone writes of the batch of one row in slot s: the header, the
+   index and the row's fields. */
 static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
     const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, s);
     dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
@@ -12149,9 +12157,9 @@ static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
         dlpi_lines_ahead(cell + p->items.at[f].offset, p->items.at[f].row_bytes);
 }
 
-/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
-   writes to the batch's line next, to claim it: so the line comes for that at once, and where a
-   batch is done before the next line is here, those after it come, too. */
+/* Read the tail, by a worker that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it. So that line is prefetched at once, and the lines
+   after it, too, where a batch is done before the next line is here. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
@@ -12244,7 +12252,8 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return found;
 }
 
-/* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
+/* Let batch b leave the last item stage if all of its rows are done. seen: the word `ready`, read
+   before the done words are. Returns true if this call closed the batch. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
@@ -12255,14 +12264,14 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_
     return dlpi_gather_close(&words->ready, seen, b);
 }
 
-/* Is the claim of unit t in stage st one that was given up again? */
+/* True if the claim of unit t in stage st was given up again. */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     return dlpi_claim_was_freed(dlpi_owner_of(p, st, t), t->b);
 }
 
-/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
-   Of a batch that went back, who looked for it there may have done so before it was ready, and goes
-   by its hints since: call again. */
+/* Batch t->b left work[k], and its `ready` is written: wake who goes on with it. If the batch went
+   back before, workers there may have looked before it was ready and go by their hints since, so
+   they are told to look without hints. */
 static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (k + 1 < p->n_work && dlpi_freed(p, p->work[k + 1], &whole))
@@ -12270,8 +12279,8 @@ static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
     dlpi_wake_next(p, k, t->b);
 }
 
-/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
-   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+/* True if no row of unit t is an item of stage st (of a mix), so that the stage has no work on it.
+   Only the worker that has claimed the unit and has not yet set its done bits may ask. */
 static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     const uint32_t *fate = dlpi_slot_fate(p, t->slot);
@@ -12281,14 +12290,15 @@ static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi
     return true;
 }
 
-/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
-   done so before the rows were back, and goes by its hints since: call again. */
+/* Rows of unit t are done in the stage before st: wake a worker of st. If the unit was freed
+   before, workers there may have looked before the rows were back and go by their hints since, so
+   they are told to look without hints. */
 static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
     dlpi_wake_stage(p, st, t->b, 1);
 }
 
-/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
+/* Set done bits of the last item stage. The worker that fills the last word closes the batch. */
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
                            uint32_t mask) {
     uint32_t i = t->row / DLPI_WORD_ROWS;
@@ -12299,10 +12309,10 @@ static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *wo
     if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
 }
 
-/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
-   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
-   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
-   still what they were when they were done. */
+/* Pass unit t, done in the stage before work[k], through that stage and all after it that have no
+   work on it. Worker w does so, for their own workers may be busy for long. It claims the unit
+   there as they would. If nobody has claimed the unit before, nothing of it has come back, so its
+   rows are still what they were when they were done. */
 static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
     dlp_pipe *p = w->p;
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
@@ -12324,7 +12334,8 @@ static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
     dlpi_items_wake(p, p->work[k], t);
 }
 
-/* Set done bits, and show the rows to the next item stage. */
+/* Set done bits (rows) of unit t in the word *done. When all of the unit is done, pass it on to the
+   next item stage. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
@@ -12337,7 +12348,8 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, 
         dlpi_items_wake(p, next, t);
 }
 
-/* Set done bits. */
+/* Set the done bits `mask` of unit t in the worker's item stage, and pass on what that completes.
+   */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -12356,7 +12368,7 @@ static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t
         dlpi_ready_wake(w->p, 0, t);
 }
 
-/* A unit of batch b that worker w is about to give up. */
+/* Return the owner word that marks a unit of batch b which worker w is about to give up. */
 static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
     return dlpi_claim_reserved(b, (uint32_t)w->global);
 }
@@ -12394,13 +12406,14 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
 }
 
-/* How many claims a stage has of a batch. */
+/* Return how many units, each with a claim, stage work[k] has of the batch with this header. */
 static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
     return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
                               : 1u;
 }
 
-/* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
+/* Return the place of the stage to which rows or batches of stage st go back: the nearest one that
+   writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
     return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
@@ -13855,13 +13868,13 @@ static bool dlpi_batches_step(dlpi_worker *w) {
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
-/* How many a stage has at first: as its desc says, else as many as its kind. */
+/* Set how many workers a stage has at first: as its desc says, else as its kind has. */
 static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
-/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
+/* Return the ns after which a worker must look for itself, even if nobody wakes it. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
 }
@@ -13870,7 +13883,7 @@ static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
 }
 
-/* Retired, and nothing that it has claimed is still to come back? */
+/* True if the worker is retired, and nothing that it has claimed is still to come back. */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
@@ -13883,16 +13896,17 @@ typedef struct dlpi_idle_worker {
     bool found;
 } dlpi_idle_worker;
 
-/* Work. Returns true if it worked, or if the wait is over. */
+/* Look for work and do it. Returns true if the worker worked, or if its wait is over. */
 static bool dlpi_worker_look(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     return w->last_ns != 0 || w->st->ops->step(w) || dlpi_stopped(w->p) || dlpi_may_park(w);
 }
 
-/* Nobody wakes a worker that is retired or has no room for work: it sets no bit, and looks often
-   whether the pipe stops. The first of those asleep looks after DLPI_SLEEP_NS, should a wake-up be
-   lost because its sender died. The others rely on it for ten times as long: many that each look
-   would cost more than idleness may. */
+/* Return the ns that a worker's sleep may last; 0: look again instead. Nobody wakes a worker that
+   is retired or has no room for work: it sets no bit, and looks often whether the pipe stops. The
+   first of those asleep looks after DLPI_SLEEP_NS, should a wake-up be lost because its sender
+   died. The others rely on it for ten times as long: many that each look would cost more than
+   idleness may. */
 static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
@@ -13907,8 +13921,9 @@ static uint64_t dlpi_worker_rest(void *who) {
     return ns;
 }
 
-/* What is claimed here is run once the worker is no longer taken for asleep. A stage whose units
-   nobody else can take does them at once. */
+/* Look for work behind the mask. Returns true if there is some, or if the worker is retired. A unit
+   that is claimed here is run once the worker's bit is cleared (dlpi_worker_left). A stage whose
+   units nobody else can take does them at once. */
 static bool dlpi_worker_last(void *who) {
     dlpi_idle_worker *k = who;
     const dlpi_stage_ops *ops = k->w->st->ops;
@@ -13916,8 +13931,8 @@ static bool dlpi_worker_last(void *who) {
     return k->found || dlpi_retired(k->w);
 }
 
-/* A set bit says that its worker can take work now. So it is cleared before the work that the last
-   look found. A wake-up that came in between was for other work, and is passed on. */
+/* Run the unit that the last look found, now that the worker's bit is cleared: a set bit says that
+   its worker can take work. A wake-up that came in between was for other work, and is passed on. */
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
@@ -13948,13 +13963,14 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+/* True if the stage has one worker, of this process. Then its source may be one that is only read
+   on, from where it stands. */
 static inline bool dlpi_reads_on(const dlpi_stage *st) {
     return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
 }
 
-/* Does this worker wait for the consumer, which has not taken the batches that are there? All units
-   that were fed are claimed here, and there is no credit to feed more. */
+/* True if this worker waits for the consumer, which has not taken the batches that are there. All
+   units that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
@@ -13963,8 +13979,8 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
-/* Nothing to do: look a few times more, then sleep. Where some are kept awake, they look for
-   longer, and one of those above that number sleeps at once. */
+/* Wait for work: look a few times more, then sleep. If some workers are kept awake, they look for
+   longer, and a worker above their number sleeps at once. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     dlpi_idle_worker k = {.w = w};
@@ -13992,7 +14008,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-/* Run what is inline; returns whether anything moved. */
+/* Run one step of each inline stage. Returns true if anything moved. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -14033,7 +14049,8 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
-/* "fetch-12", without what printf would touch: each page of it is a fault of each process. */
+/* Write the thread's name, as "fetch-12". Not by printf: each page that printf touches would be a
+   page fault in each worker process. */
 static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
     char digits[12];
     int n = 0, k = 0, id = w->id;
@@ -14058,7 +14075,8 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
-/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno of *call. */
+/* Create a thread that calls run(w): the worker's own, or one that works for it. Returns 0, or the
+   error number of the call whose name is in *call then. */
 static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *),
                               const char **call) {
     pthread_attr_t attr;
@@ -14110,7 +14128,7 @@ static void *dlpi_thread_worker(void *arg) {
    everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
    half-written error is replaced by one that is whole. All of it may be done twice. */
 
-/* The 64-bit batch number of a generation near the tail. */
+/* Return the 64-bit number of the batch with this generation, which is near the tail. */
 DLPI_COLD
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
@@ -14119,8 +14137,9 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
-   each may be what killed it; but the late one is known. */
+/* True if the dead worker ran a row of slot t->slot when it died: *row (UINT32_MAX: the whole
+   batch). If it had several rows at once, each may be what killed it; one past its deadline is
+   known. */
 DLPI_COLD
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
@@ -14134,14 +14153,15 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
     return true;
 }
 
-/* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
+/* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
+   */
 DLPI_COLD
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
     return dlpi_gather_missing(&done[t->row / DLPI_WORD_ROWS], t->b,
                                dlpi_unit_mask(t->row, t->end));
 }
 
-/* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
+/* True if one of these rows (bits) was given to another item, which fetch may not have seen yet. */
 DLPI_COLD
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
@@ -14151,7 +14171,7 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* The dead worker had this unit; ran: its callback, too. */
+/* Note for the supervisor that the dead worker had this unit. ran: a callback ran on it. */
 DLPI_COLD
 static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
     dlpi_lost *lost = why->lost;
@@ -14213,7 +14233,8 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
-/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+/* Free the claims of batch b in the stages after its own through which worker w was passing units,
+   unless the unit was through. */
 DLPI_COLD
 static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
@@ -14245,7 +14266,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
     }
 }
 
-/* What w had of the batch in slot s; and close that batch if the one that should have is dead. */
+/* Give up what worker w had of the batch in slot s, and close the batch if that was for w to do. */
 DLPI_COLD
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -14278,7 +14299,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
 
-/* What all kinds have that work on rows, one after the other, or on whole batches. */
+/* The functions of all kinds that work on rows, one after the other, or on whole batches. */
 #define DLPI_OPS_OF_ROWS \
     .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
     .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
@@ -14286,7 +14307,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
     .run = dlpi_batches_run
 
-/* An error that the dead worker was writing down. */
+/* Replace each error that the dead worker had not written to its end by one that says so. */
 DLPI_COLD
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -14310,7 +14331,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     }
 }
 
-/* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
+/* Say that no row of the worker is in a callback. */
 DLPI_COLD
 static void dlpi_running_forget(dlpi_worker *w) {
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
@@ -14361,14 +14382,14 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
 
-/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+/* Lay a tuned stage out for workers_max workers; with how many it begins is kept in st->begin. */
 DLPI_COLD
 static void dlpi_tune_take(dlpi_stage *s) {
     s->tuned = s->w.workers_max > 0;
     s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
 }
 
-/* Workers that come and go; where they begin has bounds of its own. */
+/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
 DLPI_COLD
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
@@ -14415,7 +14436,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     dlpi_wake_workers(p, st);
 }
 
-/* How busy the stage was since the last look; a call under way counts up to now. */
+/* Measure how busy the workers of the stage were since the last look, ns ago. A call under way
+   counts up to now. */
 DLPI_COLD
 static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
                               uint64_t ns) {
@@ -14444,14 +14466,14 @@ static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tune
     t->busy_ns = busy;
 }
 
-/* Workers beyond the items (or batches) in flight have nothing to do. */
+/* Return the most workers that have something to do: as many as items (or batches) in flight. */
 DLPI_COLD
 static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
     return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
 }
 
-/* Would one more worker of stage i compute on a core that another one has? */
+/* True if one more worker of stage i would compute on a core that another worker uses. */
 DLPI_COLD
 static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     double used = p->tune.at[i].cpu_share;
@@ -14526,7 +14548,8 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
 
-/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+/* Do what dlp_pipe_set_workers asks: n workers; 0: the tuner decides again. Returns DLP_OK, or
+   DLP_ERR_ARG if the stage is not tuned or n is out of bounds. */
 DLPI_COLD
 static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
     if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;

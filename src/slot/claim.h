@@ -16,7 +16,7 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
 
-/* Is the input of this unit there? Rows this stage did already need no input. */
+/* True if the stage before has done all rows of unit t that this stage has not done already. */
 static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
@@ -38,7 +38,7 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* The owner word of unit t in a stage. */
+/* Return the owner word of unit t in a stage, which says who has claimed the unit. */
 static inline uint64_t *dlpi_owner_of(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     return &dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit];
 }
@@ -47,7 +47,7 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* The slot that batch b lies in, and its header; false: the slot went on. */
+/* Find the slot *s that batch b lies in, and its *header. False: the slot has a newer batch. */
 DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
     *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
     *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
@@ -57,8 +57,9 @@ DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint
     return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
 }
 
-/* Claim unit t, whose owner word says that nobody has it, if its input is there, and what else it
-   is to have from here on: that last, for who lacks it is woken when there is some. */
+/* Claim unit t, whose owner word, `owner`, says that nobody has it. False: its input is not there,
+   the holder has no cells left for it, or somebody else was faster. The holder is asked last, for
+   it wakes the worker when there are cells. */
 DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
                                 uint64_t owner, bool padded) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
@@ -68,8 +69,8 @@ DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *
            dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
-/* The last of the units that are not ready if unit t is not: all of its done word, where nothing of
-   that has come from the stage before. A look in vain, of one who waits, costs a step a word. */
+/* Return the last unit that is not ready either if unit t is not. If nothing of t's done word has
+   come from the stage before, no unit of that word is. So a look in vain costs a step a word. */
 static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine,
                                uint32_t shift) {
     dlpi_stage_words *theirs;
@@ -81,8 +82,9 @@ static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_st
     return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
 }
 
-/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
-   below `from` are claimed, by whomever: what the hint for the next look may say. */
+/* Look for a unit of batch b and claim it. Returns true if *t is claimed. Sets *all_claimed when no
+   other unit of the batch needs a claim. hints: begin at the unit that an earlier look noted. Units
+   below `from` are all claimed, which is what the note for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t n, u = 0, count, shift, from;
@@ -116,7 +118,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     return false;
 }
 
-/* May this worker take work on batch b? */
+/* True if this worker may take work on batch b: batches may go to workers in turn. */
 static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
     return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
@@ -129,7 +131,8 @@ static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
 }
 
-/* Begin to fetch what a worker alone writes of the batch of one row that lies in slot s. */
+/* Prefetch what a worker that is alone writes of the batch of one row in slot s: the header, the
+   index and the row's fields. */
 static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
     const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, s);
     dlpi_prefetch_write(&dlpi_slot_at(p, s)->header);
@@ -138,9 +141,9 @@ static inline void dlpi_single_ahead(const dlp_pipe *p, uint32_t s) {
         dlpi_lines_ahead(cell + p->items.at[f].offset, p->items.at[f].row_bytes);
 }
 
-/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
-   writes to the batch's line next, to claim it: so the line comes for that at once, and where a
-   batch is done before the next line is here, those after it come, too. */
+/* Read the tail, by a worker that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it. So that line is prefetched at once, and the lines
+   after it, too, where a batch is done before the next line is here. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
@@ -233,7 +236,8 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return found;
 }
 
-/* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
+/* Let batch b leave the last item stage if all of its rows are done. seen: the word `ready`, read
+   before the done words are. Returns true if this call closed the batch. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
@@ -244,14 +248,14 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_
     return dlpi_gather_close(&words->ready, seen, b);
 }
 
-/* Is the claim of unit t in stage st one that was given up again? */
+/* True if the claim of unit t in stage st was given up again. */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     return dlpi_claim_was_freed(dlpi_owner_of(p, st, t), t->b);
 }
 
-/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
-   Of a batch that went back, who looked for it there may have done so before it was ready, and goes
-   by its hints since: call again. */
+/* Batch t->b left work[k], and its `ready` is written: wake who goes on with it. If the batch went
+   back before, workers there may have looked before it was ready and go by their hints since, so
+   they are told to look without hints. */
 static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (k + 1 < p->n_work && dlpi_freed(p, p->work[k + 1], &whole))
@@ -259,8 +263,8 @@ static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
     dlpi_wake_next(p, k, t->b);
 }
 
-/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
-   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+/* True if no row of unit t is an item of stage st (of a mix), so that the stage has no work on it.
+   Only the worker that has claimed the unit and has not yet set its done bits may ask. */
 static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     const uint32_t *fate = dlpi_slot_fate(p, t->slot);
@@ -270,14 +274,15 @@ static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi
     return true;
 }
 
-/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
-   done so before the rows were back, and goes by its hints since: call again. */
+/* Rows of unit t are done in the stage before st: wake a worker of st. If the unit was freed
+   before, workers there may have looked before the rows were back and go by their hints since, so
+   they are told to look without hints. */
 static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
     dlpi_wake_stage(p, st, t->b, 1);
 }
 
-/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
+/* Set done bits of the last item stage. The worker that fills the last word closes the batch. */
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
                            uint32_t mask) {
     uint32_t i = t->row / DLPI_WORD_ROWS;
@@ -288,10 +293,10 @@ static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *wo
     if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
 }
 
-/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
-   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
-   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
-   still what they were when they were done. */
+/* Pass unit t, done in the stage before work[k], through that stage and all after it that have no
+   work on it. Worker w does so, for their own workers may be busy for long. It claims the unit
+   there as they would. If nobody has claimed the unit before, nothing of it has come back, so its
+   rows are still what they were when they were done. */
 static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
     dlp_pipe *p = w->p;
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
@@ -313,7 +318,8 @@ static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
     dlpi_items_wake(p, p->work[k], t);
 }
 
-/* Set done bits, and show the rows to the next item stage. */
+/* Set done bits (rows) of unit t in the word *done. When all of the unit is done, pass it on to the
+   next item stage. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
@@ -326,7 +332,8 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, 
         dlpi_items_wake(p, next, t);
 }
 
-/* Set done bits. */
+/* Set the done bits `mask` of unit t in the worker's item stage, and pass on what that completes.
+   */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -345,7 +352,7 @@ static inline void dlpi_complete_single(const dlpi_worker *w, const dlpi_unit *t
         dlpi_ready_wake(w->p, 0, t);
 }
 
-/* A unit of batch b that worker w is about to give up. */
+/* Return the owner word that marks a unit of batch b which worker w is about to give up. */
 static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
     return dlpi_claim_reserved(b, (uint32_t)w->global);
 }
@@ -383,13 +390,14 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
 }
 
-/* How many claims a stage has of a batch. */
+/* Return how many units, each with a claim, stage work[k] has of the batch with this header. */
 static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
     return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
                               : 1u;
 }
 
-/* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
+/* Return the place of the stage to which rows or batches of stage st go back: the nearest one that
+   writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
     return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;

@@ -50,15 +50,15 @@ static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
         p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
+/* True if batch k of the present epoch is delivered, or was consumed before the seek. */
 static bool dlpi_gaps_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->consumed.base ||
            (k - p->consumed.base < DLPI_GAPS_MAX && p->consumed.at[k % DLPI_GAPS_MAX]);
 }
 
-/* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
-   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
-   delivered, what stands after the highest stays, for the sampler's state is known there. */
+/* Write into a state how many batches are delivered without a gap, and a bit for each batch after
+   them. Returns the slot of the first batch that is not consumed, or DLPI_NO_SLOT. Then all that
+   was scheduled is delivered, and the state behind the last one stays as it is. */
 static uint32_t dlpi_gaps_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     const dlpi_bslot *slot;

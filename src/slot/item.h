@@ -4,7 +4,7 @@
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
 
-/* This rank's rows of a global batch of c rows: [first, first + count). */
+/* Set which rows of a global batch of c rows are this rank's: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
     *count = dlpi_rows_of_rank(p->rank, p->world, c, first);
 }

@@ -11,12 +11,13 @@
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
-/* What a stream was wired to be read on by; NULL: nothing, or it is no stream. */
+/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
+   or has no reader. */
 static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
-/* A fetch stage has the dataset: has that a length? */
+/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
@@ -28,12 +29,13 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* n_items of states. */
+/* Return the number of items that a state names; UINT64_MAX: the end is open. */
 static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
     return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
 }
 
-/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+/* Return the code for what a fetch, an item map or a load returned. They may return DLP_SKIP, an
+   error of a length, and (a fetch of a stream) DLP_END, besides 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
     bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
                (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
@@ -41,21 +43,21 @@ static int dlpi_item_returned(dlpi_worker *w, int rc) {
     return may ? rc : code;
 }
 
-/* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only delivery knows what that is: dlpi_end_budget. */
+/* Count a failed item. True if it may be replaced or left out, by max_skips. In a stream, what
+   fails behind the end does not count, and only delivery knows that: see dlpi_end_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
     return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
-/* What the record of a row that failed and is left out says besides: whose budget it counts for,
-   should it come before the end. */
+/* Return bits for the fate of a row of a stream that failed and is left out: for whose budget
+   (stage) it counts if it comes before the end. */
 static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
     return code != DLP_SKIP && w->p->open_end ? DLPI_FATE_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
-/* Rows of the batch in slot s before the epoch's end, where a row finds it. */
+/* Return how many rows of the batch in slot s come before the epoch's end, which a row may find. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
@@ -65,12 +67,12 @@ static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     return r;
 }
 
-/* Did a row of this batch find the end? */
+/* True if a row of the batch in slot s found the epoch's end. */
 static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
     return p->open_end && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
 }
 
-/* Rows that a batch whose items are done has for those after. */
+/* Return how many rows a batch, whose items are done, has for the stages after the items. */
 static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     uint32_t count = dlpi_slot_at(p, s)->count, n;
     if (DLPI_LIKELY(!p->open_end)) return count;
@@ -78,7 +80,8 @@ static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     return p->last == DLP_LAST_DROP && n < count ? 0 : n;
 }
 
-/* The first row of those that will be delivered whose failure is raised; their number: none. */
+/* Return the first row of the batch in slot s whose failure is raised, of those that are delivered.
+   If there is none, returns their number. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
@@ -86,26 +89,27 @@ static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     return r;
 }
 
-/* Is the error of slot s that of a row after the epoch's end, or of one that is dropped? */
+/* True if the error of slot s is that of a row behind the epoch's end, or of one that is dropped.
+   */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
 }
 
-/* Apart from the question, which each batch asks. */
+/* True if a failure of the batch in slot s, which has one, is to be told: its row is delivered. */
 DLPI_COLD static bool dlpi_slot_failed_in(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
-/* Has the batch in slot s, whose items are done, failed? */
+/* True if the batch in slot s, whose items are done, has failed. */
 static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     return DLPI_UNLIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) != 0) && /* F1 <- F1 */
            dlpi_slot_failed_in(p, s);
 }
 
-/* Its error. Of several rows the first to fail has written the record: if that one lay after the
-   end, the others' words are lost. */
+/* Copy the error of the failed batch in slot s to e. If several rows failed, the first to fail has
+   written it. If that row lies behind the end, the words of the others are lost. */
 static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t r = dlpi_row_raised(p, s);
@@ -116,14 +120,14 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
-/* Has nobody after the items anything to do with this batch? */
+/* True if the stages after the items have no work on the batch in slot s. */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }
 
-/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
-   back so far. */
+/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
+   list of skips, if that goes back so far. Returns the code. */
 static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e;
@@ -135,7 +139,8 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Count the failed items that come before the end that a row has found. */
+/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
+   code if they are more than max_skips allows. */
 static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
@@ -150,7 +155,7 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* A stage that needs a number of items, beside a dataset that has none. */
+/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(

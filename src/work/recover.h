@@ -21,7 +21,7 @@
    everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
    half-written error is replaced by one that is whole. All of it may be done twice. */
 
-/* The 64-bit batch number of a generation near the tail. */
+/* Return the 64-bit number of the batch with this generation, which is near the tail. */
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
@@ -29,8 +29,9 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
-   each may be what killed it; but the late one is known. */
+/* True if the dead worker ran a row of slot t->slot when it died: *row (UINT32_MAX: the whole
+   batch). If it had several rows at once, each may be what killed it; one past its deadline is
+   known. */
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
@@ -43,13 +44,14 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
     return true;
 }
 
-/* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
+/* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
+   */
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
     return dlpi_gather_missing(&done[t->row / DLPI_WORD_ROWS], t->b,
                                dlpi_unit_mask(t->row, t->end));
 }
 
-/* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
+/* True if one of these rows (bits) was given to another item, which fetch may not have seen yet. */
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
         if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
@@ -58,7 +60,7 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* The dead worker had this unit; ran: its callback, too. */
+/* Note for the supervisor that the dead worker had this unit. ran: a callback ran on it. */
 static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
     dlpi_lost *lost = why->lost;
     if (lost == NULL) return;
@@ -117,7 +119,8 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
-/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+/* Free the claims of batch b in the stages after its own through which worker w was passing units,
+   unless the unit was through. */
 static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
     uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
@@ -147,7 +150,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
     }
 }
 
-/* What w had of the batch in slot s; and close that batch if the one that should have is dead. */
+/* Give up what worker w had of the batch in slot s, and close the batch if that was for w to do. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
@@ -178,7 +181,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
 
-/* What all kinds have that work on rows, one after the other, or on whole batches. */
+/* The functions of all kinds that work on rows, one after the other, or on whole batches. */
 #define DLPI_OPS_OF_ROWS \
     .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
     .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
@@ -186,7 +189,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
     .run = dlpi_batches_run
 
-/* An error that the dead worker was writing down. */
+/* Replace each error that the dead worker had not written to its end by one that says so. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlp_error e;
@@ -209,7 +212,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     }
 }
 
-/* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
+/* Say that no row of the worker is in a callback. */
 static void dlpi_running_forget(dlpi_worker *w) {
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);

@@ -27,13 +27,13 @@
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
 
-/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+/* Lay a tuned stage out for workers_max workers; with how many it begins is kept in st->begin. */
 static void dlpi_tune_take(dlpi_stage *s) {
     s->tuned = s->w.workers_max > 0;
     s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
 }
 
-/* Workers that come and go; where they begin has bounds of its own. */
+/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
@@ -77,7 +77,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     dlpi_wake_workers(p, st);
 }
 
-/* How busy the stage was since the last look; a call under way counts up to now. */
+/* Measure how busy the workers of the stage were since the last look, ns ago. A call under way
+   counts up to now. */
 static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
                               uint64_t ns) {
     uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
@@ -105,13 +106,13 @@ static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tune
     t->busy_ns = busy;
 }
 
-/* Workers beyond the items (or batches) in flight have nothing to do. */
+/* Return the most workers that have something to do: as many as items (or batches) in flight. */
 static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
     return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
 }
 
-/* Would one more worker of stage i compute on a core that another one has? */
+/* True if one more worker of stage i would compute on a core that another worker uses. */
 static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     double used = p->tune.at[i].cpu_share;
     for (int k = 0; k < p->n_work; k++)
@@ -182,7 +183,8 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
 
-/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+/* Do what dlp_pipe_set_workers asks: n workers; 0: the tuner decides again. Returns DLP_OK, or
+   DLP_ERR_ARG if the stage is not tuned or n is out of bounds. */
 static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
     if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
     if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;

@@ -6,13 +6,13 @@
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
-/* How many a stage has at first: as its desc says, else as many as its kind. */
+/* Set how many workers a stage has at first: as its desc says, else as its kind has. */
 static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
-/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
+/* Return the ns after which a worker must look for itself, even if nobody wakes it. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
 }
@@ -21,7 +21,7 @@ static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
 }
 
-/* Retired, and nothing that it has claimed is still to come back? */
+/* True if the worker is retired, and nothing that it has claimed is still to come back. */
 static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
@@ -34,16 +34,17 @@ typedef struct dlpi_idle_worker {
     bool found;
 } dlpi_idle_worker;
 
-/* Work. Returns true if it worked, or if the wait is over. */
+/* Look for work and do it. Returns true if the worker worked, or if its wait is over. */
 static bool dlpi_worker_look(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     return w->last_ns != 0 || w->st->ops->step(w) || dlpi_stopped(w->p) || dlpi_may_park(w);
 }
 
-/* Nobody wakes a worker that is retired or has no room for work: it sets no bit, and looks often
-   whether the pipe stops. The first of those asleep looks after DLPI_SLEEP_NS, should a wake-up be
-   lost because its sender died. The others rely on it for ten times as long: many that each look
-   would cost more than idleness may. */
+/* Return the ns that a worker's sleep may last; 0: look again instead. Nobody wakes a worker that
+   is retired or has no room for work: it sets no bit, and looks often whether the pipe stops. The
+   first of those asleep looks after DLPI_SLEEP_NS, should a wake-up be lost because its sender
+   died. The others rely on it for ten times as long: many that each look would cost more than
+   idleness may. */
 static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
@@ -58,8 +59,9 @@ static uint64_t dlpi_worker_rest(void *who) {
     return ns;
 }
 
-/* What is claimed here is run once the worker is no longer taken for asleep. A stage whose units
-   nobody else can take does them at once. */
+/* Look for work behind the mask. Returns true if there is some, or if the worker is retired. A unit
+   that is claimed here is run once the worker's bit is cleared (dlpi_worker_left). A stage whose
+   units nobody else can take does them at once. */
 static bool dlpi_worker_last(void *who) {
     dlpi_idle_worker *k = who;
     const dlpi_stage_ops *ops = k->w->st->ops;
@@ -67,8 +69,8 @@ static bool dlpi_worker_last(void *who) {
     return k->found || dlpi_retired(k->w);
 }
 
-/* A set bit says that its worker can take work now. So it is cleared before the work that the last
-   look found. A wake-up that came in between was for other work, and is passed on. */
+/* Run the unit that the last look found, now that the worker's bit is cleared: a set bit says that
+   its worker can take work. A wake-up that came in between was for other work, and is passed on. */
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
@@ -99,13 +101,14 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+/* True if the stage has one worker, of this process. Then its source may be one that is only read
+   on, from where it stands. */
 static inline bool dlpi_reads_on(const dlpi_stage *st) {
     return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
 }
 
-/* Does this worker wait for the consumer, which has not taken the batches that are there? All units
-   that were fed are claimed here, and there is no credit to feed more. */
+/* True if this worker waits for the consumer, which has not taken the batches that are there. All
+   units that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
@@ -114,8 +117,8 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
-/* Nothing to do: look a few times more, then sleep. Where some are kept awake, they look for
-   longer, and one of those above that number sleeps at once. */
+/* Wait for work: look a few times more, then sleep. If some workers are kept awake, they look for
+   longer, and a worker above their number sleeps at once. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     dlpi_idle_worker k = {.w = w};
@@ -143,7 +146,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-/* Run what is inline; returns whether anything moved. */
+/* Run one step of each inline stage. Returns true if anything moved. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -184,7 +187,8 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
-/* "fetch-12", without what printf would touch: each page of it is a fault of each process. */
+/* Write the thread's name, as "fetch-12". Not by printf: each page that printf touches would be a
+   page fault in each worker process. */
 static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
     char digits[12];
     int n = 0, k = 0, id = w->id;
@@ -209,7 +213,8 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
-/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno of *call. */
+/* Create a thread that calls run(w): the worker's own, or one that works for it. Returns 0, or the
+   error number of the call whose name is in *call then. */
 static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *),
                               const char **call) {
     pthread_attr_t attr;
