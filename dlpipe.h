@@ -15737,11 +15737,12 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
-   Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
-   several in flight: the stage has the second of the two tables of its kind then, and a worker an
-   attempt for each row that it has in hand: the item, its lengths, its message. It claims units of
-   one row, as any worker does, as long as there is room; gives the rows to its source; and
-   completes each when the source gives it back. An attempt is in one list at a time:
+   A worker of a fetching stage may have one row at a time. Its own item is its attempt then, see
+   the section on runs (>>impl-run). Or it has several rows in flight, and the stage has the second
+   of the two tables of its kind. The worker has an attempt for each row in hand: the item, its
+   lengths, its message. As long as there is room it claims units of one row, as any worker does,
+   and gives the rows to its source. It completes each row when the source gives it back. An attempt
+   is in one list at a time:
 
      FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
        |               ^                 |
@@ -15832,12 +15833,12 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself */
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
-/* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
+/* Return how many rows a worker can have: in flight, and parked, as many as other workers have. */
 static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + DLPI_PARK;
 }
 
-/* A callback is about to have the row. */
+/* Store that the row of an attempt is in a callback from here on: since when, and for recovery. */
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
     const dlpi_in_flight *in = w->self;
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
@@ -15873,7 +15874,7 @@ static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one r
     return (dlpi_unit){a->gen, a->slot, a->row, a->row, a->row + 1, false};
 }
 
-/* What observers and the supervisor see: the item that is out longest. */
+/* Show observers and the supervisor the item that is out longest. */
 static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
     uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
@@ -15892,7 +15893,8 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     dlpi_runs(&block->running, DLPI_RUNS_ROW(a->slot, a->row));
 }
 
-/* The row of an attempt is done. n: as of dlpi_row_done. */
+/* Free an attempt whose row is done, and set the row's done bit. n: 1, or 0 if nobody worked on
+   the row. */
 static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
@@ -15901,8 +15903,8 @@ static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
     dlpi_row_done(w, &t, n);
 }
 
-/* The failure policies speak of the worker's item: make it that of the attempt. Of what the
-   callback had its lengths and words are taken, the rest is as the slot says. */
+/* Make the worker's item that of the attempt, for the failure policies look at the worker's item.
+   Lengths and words are those that the callback has set; the rest is as the slot says. */
 static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
@@ -15919,7 +15921,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
 }
 
-/* The item of an attempt is the worker's, with what is the attempt's own. */
+/* Copy the worker's item to the attempt, with the attempt's own data, lengths and words. */
 static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item = w->item;
     a->item.data = a->data + w->st->scope.field;
@@ -15927,7 +15929,7 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item.call = &a->note;
 }
 
-/* The callback of an attempt came to rc, a code: done, or what the policy says. */
+/* End an attempt whose callback came to the code rc: its row is done, or what the policy says. */
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
@@ -15952,7 +15954,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (what == DLPI_ROW_REDO) dlpi_rows_redo(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
 }
 
-/* Set the item up for its next try. */
+/* Prepare the item of an attempt for its next try. */
 static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->message[0] = 0;
     a->errnum = 0;
@@ -15965,7 +15967,8 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
 }
 
-/* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
+/* Give an item to its source: the user's dlp_async.submit, or the worker's threads. Returns what
+   submit returns: 0, DLP_FULL, or a failure. */
 static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
@@ -15977,8 +15980,8 @@ static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
     return 0;
 }
 
-/* Is the row done without its source: left out, cancelled, no item of the dataset, or kept? Else
-   its item is set up. */
+/* True if the row is done without its source: it is left out, cancelled, no item of the dataset, or
+   kept. If not, its item is prepared. */
 static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     const dlp_pipe *p = w->p;
     dlpi_unit t = dlpi_attempt_unit(a);
@@ -16005,7 +16008,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
     return false;
 }
 
-/* Offer an item that is set up to the source. Returns false if it has no room for it. */
+/* Offer a prepared item to its source. Returns false if the source has no room for it. */
 static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
     dlpi_in_flight *in = w->self;
     int rc;
@@ -16030,8 +16033,8 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     return rc != DLP_FULL;
 }
 
-/* Send the first attempt that waits. Returns false while it has to wait on: for its source, or, as
-   a row that may have killed a worker is out alone, for others to come back. */
+/* Send the first attempt that waits. Returns false if it must wait longer: for its source, or for
+   others to come back, since a row that may have killed a worker is out alone. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
@@ -16047,7 +16050,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     return true;
 }
 
-/* A free attempt is to be at this row. */
+/* Let a free attempt take the row t->row; it waits until it is sent. */
 static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_FREE].first;
@@ -16057,7 +16060,7 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
 }
 
-/* A unit was claimed: an attempt has it now. */
+/* Let an attempt take the row of unit t, which was claimed just now. */
 static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *in = w->self;
     uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
@@ -16072,7 +16075,7 @@ static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_attempt_at(w, t);
 }
 
-/* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
+/* Set up to which batch this worker may claim: so many after the oldest that it has a row of. */
 static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
     const dlpi_in_flight *in = w->self;
@@ -16097,7 +16100,7 @@ static void dlpi_in_flight_oldest(dlpi_worker *w) {
         if (w->parked[i].gen < in->oldest) in->oldest = w->parked[i].gen;
 }
 
-/* Is there no room for another row, should all that the worker has be parked? */
+/* True if one more row would leave no room to park all rows that the worker has. */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     uint32_t n = in->n_out + (uint32_t)w->n_parked;
@@ -16105,7 +16108,8 @@ static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     return n >= (uint32_t)w->parked_most;
 }
 
-/* Is there nothing to look for, whatever comes in? exclusive: a row is out. */
+/* True if the worker takes no more rows now. All attempts are out, a row is out alone, an
+   attempt waits for its source, or there is no room to park. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
@@ -16125,7 +16129,8 @@ static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
     return in->list[DLPI_ATTEMPT_FREE].first != NULL;
 }
 
-/* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
+/* Send the attempts that wait, parked rows that are due, and rows that can be claimed. Returns true
+   if anything moved. */
 static bool dlpi_in_flight_fill(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     bool moved = false;
@@ -16146,7 +16151,8 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
     return moved;
 }
 
-/* As dlpi_rows_due; while all attempts are in hand, what is parked waits for one of them. */
+/* Return the ns until a parked row may move, at most `ns`. While no attempt is free, parked rows
+   wait for one. */
 static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
     return dlpi_attempt_free(w->self) ? dlpi_rows_due(w, ns) : ns;
 }
@@ -16164,7 +16170,7 @@ static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int
     return -1;
 }
 
-/* The attempt of an item that the source gave back; NULL: it has no such item. */
+/* Return the attempt of an item that the source gave back; NULL: the source has no such item. */
 static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *item) {
     uintptr_t at = (uintptr_t)item - (uintptr_t)in->all;
     if (at % sizeof *in->all != 0 || at / sizeof *in->all >= in->n_all) return NULL;
@@ -16172,7 +16178,7 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
                                                                 : NULL;
 }
 
-/* n items came back, a the first of them: the worker was busy since it was here last. */
+/* Book the time since the last items came back as work. n items came back now, a the first. */
 static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
     uint64_t ns = now - w->last_ns;
     dlpi_in_flight_show(w);
@@ -16184,7 +16190,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     w->last_ns = now;
 }
 
-/* An item is out no longer: book how long it was. */
+/* Take an attempt back from its source, and book how long it was out. */
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
@@ -16198,7 +16204,8 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
-/* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
+/* Wait at most timeout_ms for items that the source gives back: attempts in back, with the codes of
+   their callbacks in code. Returns how many; negative: the source is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     bool *broken = &dlpi_in_flight_of(w)->broken;
@@ -16226,8 +16233,8 @@ static int dlpi_in_flight_patience(dlpi_worker *w) {
 
 /* ---- threads as a source: each does the worker's work, under its lock ---- */
 
-/* An item is through in its own thread: complete it, and send others. Returns whether the worker,
-   which sleeps, is to look for itself. */
+/* Complete an item whose callback has returned in its own thread, and send others. Returns true if
+   the worker, which sleeps, must be woken to look for itself. */
 static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cpu) {
     dlpi_in_flight *in = w->self;
     dlpi_fetch_threads *pool = &in->threads;
@@ -16247,7 +16254,7 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
     return true;
 }
 
-/* Take what is to do, when there is something. Returns NULL when all is over. */
+/* Wait for an item to fetch, and return its attempt; NULL when all is over. */
 static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     dlpi_attempt *a = NULL;
@@ -16276,7 +16283,7 @@ static void *dlpi_thread_fetch(void *arg) {
     return NULL;
 }
 
-/* The worker sleeps, and leaves its work to its threads. */
+/* Let the worker sleep, and leave its work to its threads. */
 static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     uint64_t ns = (uint64_t)dlpi_in_flight_patience(w) * 1000000u;
@@ -16303,7 +16310,8 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
     pthread_mutex_destroy(&pool->lock);
 }
 
-/* Start the threads of a worker whose source they are. It has the lock then. */
+/* Start the threads of a worker with DLP_FETCH_THREADS. The worker holds their lock then. Returns
+   DLP_OK or DLP_ERR_SYSTEM, with the region's error. */
 DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     const char *call = "";
@@ -16349,8 +16357,8 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     return true;
 }
 
-/* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
-   wanted any more. close waits for this as for any callback. */
+/* Wait until the source has given back all items, which must be before worker_exit, for the pipe
+   stops. The items are not used any more. close waits for this as for any callback. */
 static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
@@ -16387,7 +16395,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 5;
 }
 
-/* A worker gets its attempts. */
+/* Give a worker its attempts, all free, and room for parked rows. */
 DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
@@ -16419,7 +16427,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     w->self = in;
 }
 
-/* What all kinds have that keep several rows in flight. */
+/* The functions of all kinds that keep several rows in flight. */
 #define DLPI_OPS_OF_IN_FLIGHT \
     .row_by_row = 1, .unit = DLPI_UNIT_ROWS, .layout = dlpi_fetch_layout, \
     .blocks = dlpi_fetch_blocks, .private_words = "items in flight, and parked", \
