@@ -6523,7 +6523,8 @@ static inline uint64_t dlpi_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* One more word into a hash. For a fixed h a bijection of word, and the other way round. */
+/* Return the hash h with one more word in it. If h is fixed, different words give different
+   results; if the word is fixed, different h do. */
 static inline uint64_t dlpi_absorb(uint64_t h, uint64_t word) {
     return dlpi_mix((h ^ word) + DLPI_GOLDEN);
 }
@@ -6536,7 +6537,7 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
 }
 
-/* The high half of a * b; the low half goes to *low. */
+/* Return the high half of a * b. The low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
@@ -6556,6 +6557,7 @@ static inline dlpi_range dlpi_range_of(uint64_t n) {
     return range;
 }
 
+/* Return a number below range.n that follows from `random`. */
 static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
     uint64_t low, high = dlpi_multiply(random, range.n, &low);
     while (DLPI_UNLIKELY(low < range.reject)) {
@@ -6581,25 +6583,26 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
-   kinds of rounds take what they need of it. */
+/* Return a keyed hash of half a number. Its bits 24..47 and 0..31 are well mixed, of the latter the
+   high ones more. Each of the two kinds of rounds takes the bits that it needs. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
-/* What a round adds to left: 0..left_values-1. */
+/* Return what a round adds to left, 0..left_values-1. */
 static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
                                        const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
-/* What a round adds to right, to be cut to right_bits. */
+/* Return what a round adds to right. The caller cuts the sum to right_bits. */
 static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
     return (uint32_t)(dlpi_round_hash(left, key) >> 24);
 }
 
-/* x, or x - a where x >= a: without a branch, for it would be mispredicted half the time. */
+/* Return x, or x - a if x >= a. There is no branch, because it would be mispredicted half the
+   time. */
 static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
     uint32_t less = x - a;
     return x < a ? x : less;
@@ -6633,7 +6636,8 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+/* Set the shape and the round keys of a network for p->n numbers, which are DLP_PERMUTATION_TABLE
+   or more. */
 static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
     /* cppcheck-suppress ctuuninitvar; n is set */
@@ -6688,15 +6692,16 @@ DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
 #ifdef DLPI_ORDER_AVX2
 #define DLPI_AVX2 __attribute__((target("avx2")))
 
-/* dlpi_round_hash of four halves, each in the low word of a lane. */
+/* Hash four halves at once, as dlpi_round_hash hashes one. Each half is in the low word of a
+   lane. */
 DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
     __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
     z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
-   multiplications overlap. */
+/* Put the 16 numbers x .. x + 15 through the network once, as dlpi_permutation_step does with one.
+   Four vectors of four lanes let the multiplications overlap. */
 DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
                                                      uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
@@ -6726,6 +6731,8 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
+/* Write the values of positions from `first` on, 16 at a time. Returns how many are written: the
+   largest multiple of 16 that is at most count. */
 DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
                                                       uint32_t count, uint64_t *out) {
     uint32_t done = 0;
@@ -6749,7 +6756,7 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
     for (; done < count; done++) out[done] = UINT64_MAX;
 }
 
-/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+/* Make *p the permutation of n, seed and epoch, if it is another one now. Returns p. */
 static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n,
                                                          uint64_t seed, uint64_t epoch) {
     if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
@@ -6773,7 +6780,7 @@ typedef struct dlpi_order_ops {
     void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
-/* The table of an order; NULL if there is no such order. */
+/* Return the table of an order (DLP_ORDER_*), or NULL if there is no such order. */
 static const dlpi_order_ops *dlpi_order_of(int32_t order);
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -6788,11 +6795,13 @@ typedef struct dlpi_alias {
     uint64_t own, alias;
 } dlpi_alias;
 
+/* Return the number of items that the order is over: those of the subset, or all. */
 static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_items) {
     return d->subset ? d->n_subset : n_items;
 }
 
-/* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
+/* Find the next item from i on that is heavy, or that is not. An item is heavy if n * weight is
+   above total. Returns n if there is none. */
 static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
                                 int heavy) {
     for (; i < n; i++) {
@@ -6802,11 +6811,13 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
-   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
-   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
-   item is there while the residue is above a bucket, and lights left at the end fill theirs
-   exactly. */
+/* Fill the n buckets of t.
+
+   Each turn of the loop closes a bucket. It is the light one at `light`, with units of the heavy
+   item on top. Once the heavy item has no more than a bucket left, it is the bucket of the heavy
+   item, with units of the next heavy one on top. high:low is what is left of the heavy item. Units
+   and space are equal at every turn. So there is a light item while more than a bucket is left, and
+   the light items that remain at the end fill their buckets exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -6837,6 +6848,7 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
     }
 }
 
+/* Return the bytes of the table of weights; 0 if the order has none. */
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
     if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
@@ -6854,15 +6866,17 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
+/* Return the positions of an epoch; 0 if only the user's batch sampler knows. */
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+/* Fill *err with what is wrong with a desc. Returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
-/* Refuse a number of a desc. field: behind the name of its desc and a dot. */
+/* Refuse the value `got` of a desc's field. field: "desc.name". words: what the value must be.
+   Returns DLP_ERR_ARG. */
 static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
     return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
                             got, words);
@@ -6908,7 +6922,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
-/* The first of its functions that is given, or NULL. */
+/* Return the name of the first callback that is given, or NULL if none is. */
 static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     if (s->next != NULL) return "next";
     if (s->begin != NULL) return "begin";
@@ -6917,7 +6931,8 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     return s->why != NULL ? "why" : NULL;
 }
 
-/* Check all of a desc but batches. Returns 0, or DLP_ERR_ARG and fills err. */
+/* Check a sampler's desc, but for the callbacks of its batch sampler. Returns 0, or DLP_ERR_ARG
+   with *err filled. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
@@ -6952,6 +6967,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     return DLP_OK;
 }
 
+/* Return the hash h with n values and their count in it. */
 static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
     uint64_t lane[4];
     for (uint64_t k = 0; k < 4; k++) lane[k] = dlpi_absorb(h, k);
@@ -6959,8 +6975,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do, for a saved state's
-   fingerprint. */
+/* Return a hash of subset, weights, samples per epoch and function_id, for the fingerprint of a
+   saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -6987,6 +7003,7 @@ struct dlpi_order {
     dlp_permutation permutation;
 };
 
+/* Set up a view of the order. table: the one that dlpi_order_build filled. */
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
@@ -7007,6 +7024,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     }
 }
 
+/* Make o ready for the positions of an epoch: compute the keys of the epoch. */
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     for (uint64_t i = 0; i < 3; i++)
         o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
@@ -7015,11 +7033,13 @@ static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     if (o->ops->begin != NULL) o->ops->begin(o);
 }
 
-/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
+/* Return a random word of a position. It takes two keyed rounds: with one, epochs could draw from
+   one sequence in another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
 
+/* Draw the item at a position, by weight. */
 static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t position) {
     uint64_t random = dlpi_order_random(o, position);
     uint64_t bucket = dlpi_below(o->buckets, random);
@@ -7092,8 +7112,9 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
-   that is out of range comes out as n_items or more: the caller checks. */
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. If the user's function
+   returned an index out of range, the index written is n_items or more, and the caller must check
+   it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
@@ -7103,9 +7124,10 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
-   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
-   after any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
+   is the index at a keyed position of the same epoch. If the order draws with replacement, it is
+   one more draw, at a position after any epoch's end. The view is copied, because it may be at
+   another epoch. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;
@@ -7124,7 +7146,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* --- Ranks ------------------------------------------------------------------------------------ */
 
-/* The rows [*first, *first + what is returned) of n that are those of a rank. */
+/* Return how many of the n rows of a batch this rank has. *first gets the first of them. */
 static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
     *first = 0;
     if (world == 1) return (uint32_t)n; /* without its divisions */
@@ -7172,19 +7194,21 @@ static inline uint64_t dlpi_part_size(const dlpi_part_plan *q, uint64_t part) {
     return q->first[part + 1] - q->first[part];
 }
 
-/* Where stream s begins in the epoch's items, one after another: s * T / C. */
+/* Return where stream s begins among all items of an epoch, one stream after the other: s * T /
+   C. */
 static uint64_t dlpi_stream_first(const dlpi_part_plan *q, uint64_t s) {
     uint64_t t = dlpi_parts_items(q), c = q->streams;
     return t / c * s + t % c * s / c;
 }
 
-/* Full batches whose rows are cut evenly among the streams. */
+/* Return the number of full batches of an epoch, whose rows are divided evenly among the
+   streams. */
 static uint64_t dlpi_parts_full(const dlpi_part_plan *q) {
     return q->steps ? q->steps : dlpi_parts_items(q) / q->batch;
 }
 
-/* The stream that row r of the last, short batch comes from; what streams before it have left is
-   taken off r. */
+/* Return the stream from which row *r of the last, short batch comes. *r becomes the number of the
+   row among those that this stream has left. */
 static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     uint64_t taken = dlpi_parts_full(q) * (q->batch / q->streams);
     uint64_t low = 0, high = q->streams; /* rests of streams below low are at most r */
@@ -7199,8 +7223,9 @@ static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     return (uint32_t)low;
 }
 
-/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
-   for the position at of the epoch. */
+/* Return the place of position `at` among all items of the epoch. *n is reduced to the number of
+   consecutive positions from `at` on that are consecutive places of one stream. *end gets the place
+   at which this stream ends. */
 static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t *n, uint64_t *end) {
     uint64_t each = q->batch / q->streams, full = dlpi_parts_full(q);
     uint64_t k = at / q->batch, r = at % q->batch, s, left, offset;
@@ -7221,7 +7246,7 @@ static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t 
     return offset;
 }
 
-/* The last of the n + 1 sums that is not above g. */
+/* Return the last index i < n with first[i] <= g, in an array of n + 1 ascending sums. */
 static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     uint64_t low = 0, high = n;
     while (high - low > 1) {
@@ -7234,7 +7259,8 @@ static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     return low;
 }
 
-/* The parts of an epoch in their order, with the sums of their items. */
+/* Return the order of the parts in an epoch, with the sums of their items. It is computed if q does
+   not hold it yet; q keeps those of two consecutive epochs. */
 static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epoch) {
     uint64_t n = q->n_parts, sum = 0;
     dlpi_part_order *o = &q->orders[epoch & 1];
@@ -7250,8 +7276,9 @@ static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epo
     return o;
 }
 
-/* What position `at` of an epoch is, and as many as n after it. Past the epoch's last item (a batch
-   that is padded) it begins again. */
+/* Set *x to the piece that begins at position `at` of an epoch: the part, the item, and how many
+   positions it has, at most n. Past the epoch's last item, as in a padded batch, the positions
+   begin again. */
 static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uint64_t n,
                              dlpi_piece *x) {
     uint64_t end, j, part_end, g;
@@ -7274,6 +7301,8 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
+/* Write the dataset indices of the items of a piece. *items is a permutation that is kept from call
+   to call. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
@@ -7286,7 +7315,7 @@ static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, 
         index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
 }
 
-/* A number that differs where counts or id do. */
+/* Return a hash of id and of the item counts of all parts. */
 static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, id, q->n_parts);
     return dlpi_order_hash_array(h, q->first, q->n_parts + 1);
@@ -7294,8 +7323,8 @@ static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
 
 /* ---- how many parts a batch can need ---- */
 
-/* Items in all parts of at most `size` items together; where there are more than n, any number
-   above n. */
+/* Count the items of all parts that have at most `size` items each. If the sum is above n, any
+   number above n may be returned. */
 static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_t n) {
     uint64_t all = 0;
     for (uint64_t i = 0; i < q->n_parts && all <= n; i++)
@@ -7303,9 +7332,9 @@ static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_
     return all;
 }
 
-/* How many whole parts can lie within n items at most. Those are the smallest: all that have at
-   most `low` items, which is the largest size such that these have no more than n together, and of
-   those with one item more as many as there is room for. */
+/* Return how many whole parts can lie within n items at most. The smallest parts give this number.
+   Let `low` be the largest size such that the parts of at most `low` items have no more than n
+   together. All these parts count, and as many parts of low + 1 items as there is room for. */
 static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     uint64_t low = 0, high = n + 1, count = 0, sum = 0;
     while (high - low > 1) {
@@ -7322,11 +7351,11 @@ static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     return count + (n - sum) / (low + 1);
 }
 
-/* The most parts that count rows from position `at` on can need, whatever the order of parts. The
-   rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
-   maybe; every other part that it touches lies in it whole, within the rows between its first and
-   its last. So there are at most two parts for each run, and as many as lie within all rows
-   between; where streams begin again, a run may be two. */
+/* Return the most parts that `count` rows from position `at` on can need, whatever the order of
+   parts. The rows are runs of neighbours, one of each stream. A run begins in one part and may end
+   in another. Every other part that it touches lies whole within the rows between its first and its
+   last. So there are at most two parts for each run, and as many as lie within all rows between.
+   Where streams begin again, a run may be two. */
 static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
     uint64_t ends = 0, between = 0, not_empty = 0, all, runs = q->steps != 0 ? 2 : 1;
     for (uint64_t i = 0; i < q->n_parts; i++) not_empty += dlpi_part_size(q, i) > 0;
@@ -7380,28 +7409,32 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
+/* Return the number of inputs that stream s has in one pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
 }
 
-/* ... of the one that has the most. */
+/* Return the number of inputs per pass of the stream that has the most. */
 static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* If each of `own` streams had no item in so many passes of an epoch that had none before, none
-   ever comes. Two passes from anywhere have a whole one among them. That is enough if a stream has
-   the same inputs in each pass, or if these streams are all of them. Otherwise each pass deals
-   own / streams of the inputs again, and an input with items stays unseen with a chance of about
-   2^-16. own 0: of one stream, whatever the others had. */
+/* Return after how many passes without any item a stream counts as empty for good. `own` counts the
+   streams that all had no item; 0 means one stream, whatever the others had.
+
+   Two consecutive passes from any place contain a whole one. Two are enough if a stream has the
+   same inputs in each pass, or if these streams are all of them. Otherwise each pass deals own /
+   streams of the inputs again, and an input with items stays unseen with a chance of about
+   2^-16. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
     if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
 
-/* The j-th input of a pass over those that stream s has by weight. */
+/* Return input number j of a pass over the inputs of stream s. Only for inputs that are dealt by
+   weights. */
 static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
                                   uint64_t j) {
     const uint32_t *own = q->members + q->first[s];
@@ -7413,7 +7446,8 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+/* Write into out the indices of n inputs of stream s, from this ordinal on. All n must lie in one
+   pass. */
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
@@ -7430,14 +7464,15 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
-/* The permutation of an input's n items, in this pass. */
+/* Set *items to the permutation of the n items of an input in this pass. */
 static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                              uint64_t input, uint64_t pass, uint64_t n) {
     uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, input), pass);
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* The permutation of a window of n items of stream s, which begins after that cursor. */
+/* Set *items to the permutation of the n items of a shuffle window of stream s. The window begins
+   after the cursor *after. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                               uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
@@ -7445,7 +7480,8 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* A number that differs where anything does that the order follows from. */
+/* Absorb into the hash h all that the order of inputs follows from, and return the new hash. Two
+   plans with different orders have different hashes. */
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
@@ -7469,12 +7505,14 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 #define DLPI_CURSORS_JOINED 0x7eu
 #define DLPI_BRANCHES 8u /* lists that are joined, at most */
 
+/* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
-   epoch, which no epoch reads, or 10^13 in one without an end. */
+/* Return the bits that an ordinal has in a state. If passes repeat, this supposes that one input in
+   64 has an item. The bits suffice for 10^12 inputs of a stream in an epoch, which no epoch reads,
+   and for 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
@@ -7482,6 +7520,8 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     return bits < most ? bits : most;
 }
 
+/* Write the n low bits of value from bit number *bit on, and add n to *bit. These bits must have
+   been zeros. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
     for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
         const uint32_t from = *bit % 8;
@@ -7490,6 +7530,7 @@ static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value
     }
 }
 
+/* Return n bits from bit number *bit on, and add n to *bit. */
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
     uint64_t value = 0;
     for (uint32_t i = 0; i < n; i++, ++*bit)
@@ -7504,34 +7545,36 @@ typedef struct dlpi_cursors {
     uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
 
+/* Return the bytes that stand before the cursors. */
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
+/* Return the bits of one cursor, or of one path if lists are joined. */
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
     uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
     for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
     return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
 }
 
-/* Are these of one order? */
+/* True if the cursors of both have the same layout, as those of one order have. */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
     return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
            a->place_bits == b->place_bits && a->lists == b->lists &&
            a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
 }
 
-/* Bytes of n cursors in a state. */
+/* Return the bytes that the header and its n cursors take in a state. */
 static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
     return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
-/* How many fit into so many bytes. */
+/* Return how many cursors fit into so many bytes, which hold the header, too. */
 static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
     return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
 }
 
-/* at: zeros. */
+/* Write the header that stands before the cursors. The bytes at `at` must be zeros. */
 static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
@@ -7550,7 +7593,8 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
 }
 
-/* The rest of what stands before paths, from that bit on. */
+/* Read the rest of a header that is followed by paths, from bit number `bit` on. Returns false if
+   the saved bytes are not valid. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
     const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
@@ -7568,7 +7612,8 @@ static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t
     return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* Of saved bytes; false: there is nothing like it in them. */
+/* Read the header of `bytes` saved bytes into c. Returns false if these bytes hold no valid
+   cursors. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
     if (bytes < 7) return false;
@@ -7588,6 +7633,7 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
+/* Write *x as cursor number i behind the header at `at`. The bits there must be zeros. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
@@ -7643,8 +7689,8 @@ static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i,
     x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
 }
 
-/* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
-   Returns false if they differ. */
+/* Copy cursor k of the state `from` to cursor i of the state `at`, whose bits there must be zeros.
+   If `compare` is set, compare the two cursors instead. Returns false if they differ, else true. */
 static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
                              uint32_t k, bool compare) {
     const uint32_t bits = dlpi_cursor_bits(c);
@@ -7673,6 +7719,8 @@ typedef struct dlpi_weighed {
     uint64_t weight, number; /* of an input: its place; of a stream: its number */
 } dlpi_weighed;
 
+/* Compare two inputs for qsort: the heavier one comes first, of equal ones the one with the lower
+   number. */
 static int dlpi_weighed_heavier(const void *a, const void *b) {
     const dlpi_weighed *x = a, *y = b;
     if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
@@ -7683,7 +7731,8 @@ static inline bool dlpi_weighed_lighter(const dlpi_weighed *x, const dlpi_weighe
     return x->weight < y->weight || (x->weight == y->weight && x->number < y->number);
 }
 
-/* The first of a heap of n streams, lightest first, has become heavier. */
+/* Restore the order of a heap of n streams, lightest first, after its first stream has become
+   heavier. */
 static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     for (uint64_t i = 0, least; (least = 2 * i + 1) < n; i = least) {
         dlpi_weighed x = heap[i];
@@ -7694,7 +7743,8 @@ static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     }
 }
 
-/* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
+/* Write into owner[] the stream of each input. inputs [n_inputs] and heap [streams] are scratch
+   memory. */
 DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs,
                                         dlpi_weighed *heap, uint32_t *owner) {
     dlp_permutation places;
@@ -7715,7 +7765,8 @@ DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *
     }
 }
 
-/* Each stream's inputs, in their order, one stream after the other. */
+/* Fill q->members with the inputs of stream 0, then of stream 1 and so on, each in ascending order.
+   Set q->first and q->most_inputs. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
@@ -7729,7 +7780,7 @@ static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner)
     q->first[0] = 0;
 }
 
-/* Deal all inputs; false: there is no memory for it. */
+/* Deal all inputs to the streams by weight. Returns false if there is no memory for it. */
 static bool dlpi_found_deal(dlpi_found_plan *q) {
     dlpi_weighed *inputs = malloc((size_t)q->n_inputs * sizeof *inputs);
     dlpi_weighed *heap = malloc((size_t)q->streams * sizeof *heap);
@@ -7776,11 +7827,12 @@ typedef struct dlpi_chunk_spot {
     uint64_t from, axis; /* where on its axis it begins, and where that ends */
 } dlpi_chunk_spot;
 
+/* Return the index of the first row of chunk c in the dataset. */
 static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
     return q->first ? q->first[c] : c * q->chunk_rows;
 }
 
-/* Rows of chunk c as it is in the dataset. */
+/* Return the number of rows that chunk c has in the dataset. */
 static inline uint64_t dlpi_chunk_size(const dlpi_chunk_plan *q, uint64_t c) {
     if (q->first) return q->first[c + 1] - q->first[c];
     return c + 1 < q->n ? q->chunk_rows : q->last_rows;
@@ -7790,16 +7842,19 @@ static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
     return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
 }
 
-/* Of the rows of an axis, those that come in batches, and how many batches that makes. */
+/* Return how many of the rows of an axis come in batches: all, or, if the last short batch is
+   dropped, those of full batches. */
 static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
     return q->drop ? rows - rows % q->batch : rows;
 }
+/* Return the number of batches that an axis of so many rows has. */
 static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t rows) {
     uint64_t kept = dlpi_chunk_kept(q, rows);
     return kept / q->batch + (kept % q->batch != 0);
 }
 
-/* This rank's rows of batch k of an axis: *first is the first of them. Returns how many. */
+/* Return how many rows this rank has of batch k of an axis. *first gets the first of these rows,
+   counted along the axis. `axis` is the length of the axis in rows. */
 static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
                                  uint64_t *first) {
     uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
@@ -7808,7 +7863,8 @@ static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64
     return count;
 }
 
-/* This rank's rows of an axis before row g. */
+/* Count the rows of this rank that lie before row g of an axis. `axis` is the length of the axis in
+   rows. */
 static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
     uint64_t first, full, k = g / q->batch;
     uint32_t count;
@@ -7819,14 +7875,16 @@ static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint6
     return k * full + (g - first < count ? g - first : count);
 }
 
-/* The end of what a chunk has of its axis; what is dropped may begin before the chunk. */
+/* Return the row of the axis at which the rows of the chunk end. If the last rows of the axis are
+   dropped, the chunk ends earlier. It has no rows if the dropped ones begin before it. */
 static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
     uint64_t end = x->from + x->size;
     if (end <= x->axis) return end;
     return x->axis > x->from ? x->axis : x->from;
 }
 
-/* Where in its buffer row g of the chunk's axis lies. */
+/* Return the place in the chunk's buffer of row g of its axis. The buffer holds the rows of this
+   rank alone. */
 static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
                                          uint64_t g) {
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
@@ -7834,8 +7892,9 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 
 /* ---- places ---- */
 
-/* Where in an epoch's order the last chunk stands, if it has fewer rows than the others, which all
-   have as many; else UINT64_MAX. */
+/* Return the place of the dataset's last chunk in the order of an epoch, if this chunk has fewer
+   rows than the others. Returns UINT64_MAX if all chunks have as many rows. Must not be called if
+   the other chunks differ (q->first != NULL). */
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
@@ -7844,7 +7903,8 @@ static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, ui
     return dlp_permutation_find(&o->permutation, last);
 }
 
-/* The place `at`, where so many rows and batches of the epoch come before it. */
+/* Set x to place `at` of an epoch. `size` is the number of rows of the chunk there. `rows` and
+   `batches` count what comes before it in the epoch. */
 static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_t epoch,
                            uint64_t at, uint64_t size, uint64_t rows, uint64_t batches) {
     *x = (dlpi_chunk_spot){true, epoch, at, size, rows, 0, 0, dlpi_chunk_kept(q, size)};
@@ -7856,7 +7916,8 @@ static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_
     }
 }
 
-/* Rows of the chunk that stands at a place, where chunks differ. */
+/* Return the number of rows of the chunk at place `at` of an epoch; 0 past the last place. Only
+   called if chunks have different numbers of rows (q->first != NULL). */
 static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                    uint64_t at) {
     uint64_t c = 0;
@@ -7865,14 +7926,16 @@ static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint
     return dlpi_chunk_size(q, c);
 }
 
+/* Move x on to the next place of its epoch. */
 static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
     uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
     dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
                    x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
 }
 
-/* Make x the place `at` of an epoch. It walks there where chunks differ: on from where x is, if
-   that is before it. */
+/* Move x to place `at` of an epoch. If chunks have different numbers of rows, x walks there chunk
+   by chunk. It starts at its own place if that is not behind `at`, else at the start of the
+   epoch. */
 static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
                             dlpi_chunk_spot *x) {
     uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
@@ -7891,7 +7954,7 @@ static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t ep
     dlpi_chunk_put(q, x, epoch, at, at == uneven ? q->last_rows : q->chunk_rows, rows, batches);
 }
 
-/* The place of the chunk in which batch k of an epoch begins. */
+/* Move x to the place of the chunk in which batch k of an epoch begins. */
 static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t k,
                             dlpi_chunk_spot *x) {
     uint64_t full = q->chunk_rows, few = q->last_rows, uneven, at;
@@ -7913,7 +7976,7 @@ static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t ep
     dlpi_chunk_goto(q, o, epoch, at, x);
 }
 
-/* Rows of an epoch before its batch k. */
+/* Count the rows of an epoch that lie before its batch k. */
 static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                        uint64_t k) {
     dlpi_chunk_spot x = {0};
@@ -7924,8 +7987,8 @@ static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, 
 
 /* ---- sums ---- */
 
-/* Does every batch end where a chunk ends, or within one, in whatever order they come? in_order:
-   they come as they are in the dataset. */
+/* True if no batch spans two chunks, whatever the order of the chunks. in_order: the chunks come in
+   the order of the dataset, so only this order counts. */
 static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
     for (uint64_t c = 1; q->first != NULL && c < q->n; c++)
         if (q->first[c] % q->batch != 0) return false;
@@ -7934,9 +7997,9 @@ static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
            dlpi_chunk_size(q, q->n - 1) % q->batch == 0;
 }
 
-/* The most rows that this or any rank has of a chunk. A stretch of n rows has as many of a rank's
-   as the batches that fit in it, and one more, have at most; and where the axis ends with a part of
-   a batch, of that too. */
+/* Return the most rows that one rank, this or another, can have of one chunk. If batches span
+   chunks, a chunk holds whole batches and at most one more share of a cut batch. It may also hold
+   the share of the short batch that ends the axis. */
 static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
     uint64_t n = q->chunk_rows, share = (q->batch + q->world - 1) / q->world, rest = n % q->batch;
     uint64_t rows = n / q->batch * share, end;
@@ -7949,8 +8012,9 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* ---- the plan of a desc ---- */
 
-/* The counts of chunks: alike but for the last, or not. first: rows before each,
-   or NULL. */
+/* Set the sizes of the n chunks in q. `first` has the number of rows before each chunk, or is NULL
+   if all but the last have as many. q->first stays NULL if the chunks turn out to be equal but for
+   a smaller last one. */
 static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
@@ -7969,7 +8033,9 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
     if (!alike) q->first = first;
 }
 
-/* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
+/* Fill the plan q from the descs. `n` counts the chunks of the dataset and `positions` those of an
+   epoch. `first` has the number of rows before each chunk, or is NULL. in_order: chunks come in the
+   order of the dataset. */
 static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
                                uint64_t *first, uint64_t positions, bool in_order,
                                dlpi_chunk_plan *q) {
@@ -8039,6 +8105,7 @@ static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
     return x;
 }
 
+/* Return the item of a dataset that stands at place x of this pass over it. */
 static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint64_t x) {
     uint64_t key = dlpi_absorb(dlpi_absorb(part->key, pass), part->items);
     dlp_permutation p;
@@ -8074,13 +8141,15 @@ static uint32_t dlpi_mix_pop(dlpi_mix_heap *h) {
     return top;
 }
 
+/* Return the heap's key of a turn of dataset d: its deadline and the number of the dataset. */
 static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
     uint64_t weight = m->part[d].weight;
     return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
 }
 
-/* Entries of times to come hold the datasets whose next turn may run from then on: the first of
-   them, and link[] the others. */
+/* Fill m->schedule, one turn after the other. Entries of times to come hold a list of the datasets
+   whose next turn may run from then on. The entry has the first of them, and link[] has the
+   others. */
 static void dlpi_mix_schedule(dlp_mix *m) {
     uint32_t link[DLPI_MIX_DATASETS] = {0}, turns[DLPI_MIX_DATASETS] = {0};
     dlpi_mix_heap ready = {0};
@@ -8107,8 +8176,9 @@ static void dlpi_mix_schedule(dlp_mix *m) {
 
 /* --- The length of an epoch --- */
 
-/* Positions in which, wherever they begin, dataset d comes at least `items` times: whole periods,
-   or, since counts are within one of their shares at both ends, the share of one more item. */
+/* Return a number of positions in which the dataset comes at least `items` times, wherever the
+   positions begin. This is either whole periods, or the share of one more item, since counts are
+   within one of their shares at both ends. */
 static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = (part->items + w - 1) / w;
     uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
@@ -8118,7 +8188,8 @@ static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     return share < whole ? share : whole;
 }
 
-/* Positions in which it comes at most `items` times; 1 where there are none. */
+/* Return a number of positions in which the dataset comes at most `items` times, wherever they
+   begin. Returns 1 if there is no such number. */
 static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = part->items / w;
     uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
@@ -8129,6 +8200,7 @@ static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     return share > 0 ? share : 1;
 }
 
+/* Return the samples of an epoch. `until` (DLP_MIX_*) says which dataset decides. */
 static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
     uint64_t samples = until == DLP_MIX_FIRST ? UINT64_MAX : 0, most = 0;
     for (uint32_t d = 0; d < m->n; d++) {
@@ -8156,6 +8228,7 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
     return a;
 }
 
+/* Fill *err, which may be NULL. Returns DLP_ERR_MEMORY. */
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
     dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
     if (err) err->errnum = ENOMEM;
@@ -8184,7 +8257,9 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The weights' greatest common divisor and what they add up to when divided by it. */
+/* Find the greatest common divisor of the weights, and the period: the sum of the weights divided
+   by it. Returns 0, or DLP_ERR_ARG with *err filled if all weights are 0 or the period is above
+   2^20. */
 static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
@@ -8227,6 +8302,8 @@ static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
 
 /* --- The order --- */
 
+/* Return the dataset whose turn this position is. *draw gets the number of items that were drawn
+   from this dataset before, in all epochs. */
 static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
                                           uint64_t *draw) {
     uint64_t at = epoch * m->samples + position;
@@ -8277,7 +8354,7 @@ DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_e
     return DLP_OK;
 }
 
-/* Of a sampler's desc only what has nothing to do with the order stays. */
+/* Clear a sampler's desc, but for the fields that have nothing to do with the order. */
 static void dlpi_mix_clear(dlp_sampler_desc *to) {
     dlp_sampler_desc clear = {0};
     clear.threaded = to->threaded;
@@ -8323,12 +8400,12 @@ DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
    out has holes, and its k stands still. So k does not follow from the number of a batch, and a
    state keeps the phase (k + h) mod P. */
 
-/* The seed of list l. The first list has the seed of the pipe. */
+/* Return the seed of list l. List 0 has the seed of the pipe itself. */
 static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
-/* The phase of stream s where an epoch begins. */
+/* Return the phase of stream s at the start of an epoch, 0..period-1. */
 static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
     return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
 }
@@ -8337,7 +8414,8 @@ static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) 
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
-/* Rows in a row, wherever they begin: how many of them are of list b, at most. */
+/* Return how many of `rows` consecutive rows come from list b at most, wherever these rows
+   begin. */
 static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
                                    uint64_t rows) {
     const uint64_t rest = rows % period;
@@ -8383,6 +8461,7 @@ struct dlp_buckets {
     char why[256];
 };
 
+/* Write into b->why that an item is too long. Returns -1, for the caller to return. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
@@ -8391,6 +8470,7 @@ static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length
     return -1;
 }
 
+/* Make w the window `number` of an epoch, with no position read yet. */
 static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
     uint64_t left = b->positions - number * b->d.window;
     w->epoch = epoch;
@@ -8399,7 +8479,8 @@ static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch
     w->read = 0;
 }
 
-/* Read up to `most` more positions of a window. */
+/* Read the indices and lengths of up to `most` more positions of the window. Returns 0, or -1 if an
+   index or a length is not valid; then b->why has the reason. */
 static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
     dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
@@ -8418,7 +8499,8 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* One pass of a counting sort by eleven bits of the keys. */
+/* Sort n keys stably by the 11 bits from bit `shift` on: one pass of a counting sort, from one
+   array into another. */
 static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
     uint32_t begin[2048] = {0}, sum = 0;
     for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
@@ -8430,7 +8512,8 @@ static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int
     for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
 }
 
-/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+/* Sort the keys of the window by length. Items of equal length keep their order, because each pass
+   is stable. */
 static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     uint64_t all = 0;
     for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
@@ -8442,8 +8525,9 @@ static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     }
 }
 
-/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
-   multiple of divisible_by, unless it is all that is left. */
+/* Return the number of rows of the batch that begins at place i of the sorted keys. It is as many
+   as batch_size and max_tokens allow, rounded down to a multiple of divisible_by. If the batch
+   takes all rows that are left, the number is not rounded. */
 static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
     uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
     if (b->d.max_tokens == 0) rows = most;
@@ -8452,6 +8536,8 @@ static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uin
     return rows == left ? rows : rows - rows % b->d.divisible_by;
 }
 
+/* Cut the sorted keys of the present window into batches, and set the order in which these batches
+   come. */
 static void dlpi_window_cut(dlp_buckets *b) {
     uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
     uint32_t i = 0;
@@ -8464,7 +8550,9 @@ static void dlpi_window_cut(dlp_buckets *b) {
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
-/* Make a window the present one, and begin to read the one after it. */
+/* Make window `number` of an epoch the present one: read all of it, sort it and cut it into
+   batches. Set b->ahead to the window after it, whose positions are read later. Returns 0, or -1
+   with the reason in b->why. */
 DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
@@ -8486,6 +8574,8 @@ static int dlpi_buckets_begin(void *user, uint64_t epoch) {
     return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
 }
 
+/* Write the indices of the next batch. Returns how many they are, 0 at the end of the epoch, or -1
+   with the reason in b->why. max: room for indices; it must be at least batch_size. */
 static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint32_t turn, from, n;
@@ -8593,7 +8683,9 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
 
-/* Look for items that are too long, and hash the lengths, four strands at once. */
+/* Check that no item is longer than the longest that a row may have, and hash all lengths into
+   *hash. The hash has four independent lanes, which is faster. Returns 0, or -1 with the reason in
+   b->why. */
 static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     uint64_t lane[4] = {1, 2, 3, 4};
     *hash = b->d.lengths_id;
@@ -8607,6 +8699,7 @@ static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     return 0;
 }
 
+/* Set b->id, a hash of all that the batches follow from. `lengths` is the hash of the lengths. */
 static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
     const dlp_buckets_desc *d = &b->d;
     const uint64_t words[] = {lengths,           d->batch_size,
@@ -8618,7 +8711,8 @@ static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
                                   sizeof words / sizeof *words);
 }
 
-/* Allocate the windows, or free them. */
+/* Allocate the arrays of both windows (have), or free them (!have). Returns false if there is no
+   memory. */
 static bool dlpi_buckets_blocks(dlp_buckets *b, bool have) {
     const uint64_t n = UINT64_C(8) * b->d.window;
     const dlpi_block all[] = {
