@@ -24,8 +24,7 @@ static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) 
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
-/* Return how many of `rows` consecutive rows come from list b at most, wherever these rows
-   begin. */
+/* Return how many of `rows` rows in a row come from list b at most, wherever they begin. */
 static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
                                    uint64_t rows) {
     const uint64_t rest = rows % period;

@@ -42,7 +42,6 @@ static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length
     return -1;
 }
 
-/* Make w the window `number` of an epoch, with no position read yet. */
 static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
     uint64_t left = b->positions - number * b->d.window;
     w->epoch = epoch;
@@ -51,8 +50,7 @@ static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch
     w->read = 0;
 }
 
-/* Read the indices and lengths of up to `most` more positions of the window. Returns 0, or -1 if an
-   index or a length is not valid; then b->why has the reason. */
+/* Read up to `most` more positions of a window. Returns 0, or -1 with the reason in b->why. */
 static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
     dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
@@ -71,8 +69,7 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* Sort n keys stably by the 11 bits from bit `shift` on: one pass of a counting sort, from one
-   array into another. */
+/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
 static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
     uint32_t begin[2048] = {0}, sum = 0;
     for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
@@ -84,8 +81,7 @@ static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int
     for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
 }
 
-/* Sort the keys of the window by length. Items of equal length keep their order, because each pass
-   is stable. */
+/* Sort the window by length. Items of equal length keep their order: each pass is stable. */
 static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     uint64_t all = 0;
     for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
@@ -108,8 +104,6 @@ static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uin
     return rows == left ? rows : rows - rows % b->d.divisible_by;
 }
 
-/* Cut the sorted keys of the present window into batches, and set the order in which these batches
-   come. */
 static void dlpi_window_cut(dlp_buckets *b) {
     uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
     uint32_t i = 0;
@@ -122,9 +116,8 @@ static void dlpi_window_cut(dlp_buckets *b) {
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
-/* Make window `number` of an epoch the present one: read all of it, sort it and cut it into
-   batches. Set b->ahead to the window after it, whose positions are read later. Returns 0, or -1
-   with the reason in b->why. */
+/* Make window `number` of an epoch the present one, sorted and cut into batches, and begin to read
+   the window after it. Returns 0, or -1 with the reason in b->why. */
 DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
@@ -146,8 +139,8 @@ static int dlpi_buckets_begin(void *user, uint64_t epoch) {
     return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
 }
 
-/* Write the indices of the next batch. Returns how many they are, 0 at the end of the epoch, or -1
-   with the reason in b->why. max: room for indices; it must be at least batch_size. */
+/* Write the indices of the next batch. Returns how many, 0 at the end of the epoch, or -1 with the
+   reason in b->why. max: room for indices; at least batch_size. */
 static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint32_t turn, from, n;
@@ -255,9 +248,8 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
 
-/* Check that no item is longer than the longest that a row may have, and hash all lengths into
-   *hash. The hash has four independent lanes, which is faster. Returns 0, or -1 with the reason in
-   b->why. */
+/* Check that no item is too long, and hash all lengths into *hash, four lanes at once. Returns 0,
+   or -1 with the reason in b->why. */
 static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     uint64_t lane[4] = {1, 2, 3, 4};
     *hash = b->d.lengths_id;
@@ -271,7 +263,6 @@ static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     return 0;
 }
 
-/* Set b->id, a hash of all that the batches follow from. `lengths` is the hash of the lengths. */
 static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
     const dlp_buckets_desc *d = &b->d;
     const uint64_t words[] = {lengths,           d->batch_size,
@@ -283,8 +274,7 @@ static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
                                   sizeof words / sizeof *words);
 }
 
-/* Allocate the arrays of both windows (have), or free them (!have). Returns false if there is no
-   memory. */
+/* Allocate all arrays (have), or free them (!have). Returns false if there is no memory. */
 static bool dlpi_buckets_blocks(dlp_buckets *b, bool have) {
     const uint64_t n = UINT64_C(8) * b->d.window;
     const dlpi_block all[] = {

@@ -34,7 +34,6 @@ typedef struct dlpi_chunk_spot {
     uint64_t from, axis; /* where on its axis it begins, and where that ends */
 } dlpi_chunk_spot;
 
-/* Return the index of the first row of chunk c in the dataset. */
 static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
     return q->first ? q->first[c] : c * q->chunk_rows;
 }
@@ -49,8 +48,7 @@ static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
     return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
 }
 
-/* Return how many of the rows of an axis come in batches: all, or, if the last short batch is
-   dropped, those of full batches. */
+/* Return how many of the rows of an axis come in batches: all, or only those of full batches. */
 static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
     return q->drop ? rows - rows % q->batch : rows;
 }
@@ -60,8 +58,8 @@ static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t row
     return kept / q->batch + (kept % q->batch != 0);
 }
 
-/* Return how many rows this rank has of batch k of an axis. *first gets the first of these rows,
-   counted along the axis. `axis` is the length of the axis in rows. */
+/* Return how many rows this rank has of batch k of an axis, whose length is `axis` rows. *first
+   gets the first of them. */
 static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
                                  uint64_t *first) {
     uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
@@ -70,8 +68,7 @@ static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64
     return count;
 }
 
-/* Count the rows of this rank that lie before row g of an axis. `axis` is the length of the axis in
-   rows. */
+/* Count the rows of this rank before row g of an axis, whose length is `axis` rows. */
 static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
     uint64_t first, full, k = g / q->batch;
     uint32_t count;
@@ -90,8 +87,7 @@ static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
     return x->axis > x->from ? x->axis : x->from;
 }
 
-/* Return the place in the chunk's buffer of row g of its axis. The buffer holds the rows of this
-   rank alone. */
+/* Return the place of row g of the axis in the chunk's buffer, which has this rank's rows alone. */
 static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
                                          uint64_t g) {
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
@@ -99,9 +95,8 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 
 /* ---- places ---- */
 
-/* Return the place of the dataset's last chunk in the order of an epoch, if this chunk has fewer
-   rows than the others. Returns UINT64_MAX if all chunks have as many rows. Must not be called if
-   the other chunks differ (q->first != NULL). */
+/* Return the place of the dataset's last chunk in the order of an epoch, if only this chunk has
+   fewer rows than the others. Returns UINT64_MAX if all chunks have as many rows. */
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
@@ -123,8 +118,8 @@ static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_
     }
 }
 
-/* Return the number of rows of the chunk at place `at` of an epoch; 0 past the last place. Only
-   called if chunks have different numbers of rows (q->first != NULL). */
+/* Return the rows of the chunk at place `at` of an epoch, if chunks differ; 0 past the last
+   place. */
 static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                    uint64_t at) {
     uint64_t c = 0;
@@ -133,16 +128,14 @@ static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint
     return dlpi_chunk_size(q, c);
 }
 
-/* Move x on to the next place of its epoch. */
 static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
     uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
     dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
                    x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
 }
 
-/* Move x to place `at` of an epoch. If chunks have different numbers of rows, x walks there chunk
-   by chunk. It starts at its own place if that is not behind `at`, else at the start of the
-   epoch. */
+/* Move x to place `at` of an epoch. If chunks differ, x walks there chunk by chunk, from its own
+   place if that is not behind `at`, else from the start of the epoch. */
 static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
                             dlpi_chunk_spot *x) {
     uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
@@ -219,9 +212,8 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* ---- the plan of a desc ---- */
 
-/* Set the sizes of the n chunks in q. `first` has the number of rows before each chunk, or is NULL
-   if all but the last have as many. q->first stays NULL if the chunks turn out to be equal but for
-   a smaller last one. */
+/* Set the sizes of the n chunks in q. `first` has the rows before each chunk, or is NULL. q->first
+   becomes NULL if all chunks but a smaller last one have as many rows. */
 static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
@@ -240,9 +232,8 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
     if (!alike) q->first = first;
 }
 
-/* Fill the plan q from the descs. `n` counts the chunks of the dataset and `positions` those of an
-   epoch. `first` has the number of rows before each chunk, or is NULL. in_order: chunks come in the
-   order of the dataset. */
+/* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
+   chunks of an epoch. in_order: chunks come in the order of the dataset. */
 static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
                                uint64_t *first, uint64_t positions, bool in_order,
                                dlpi_chunk_plan *q) {

@@ -50,21 +50,18 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* Return after how many passes without any item a stream counts as empty for good. `own` counts the
-   streams that all had no item; 0 means one stream, whatever the others had.
-
-   Two consecutive passes from any place contain a whole one. Two are enough if a stream has the
-   same inputs in each pass, or if these streams are all of them. Otherwise each pass deals own /
-   streams of the inputs again, and an input with items stays unseen with a chance of about
-   2^-16. */
+/* Return the number of passes without any item after which a stream counts as empty for good. own:
+   streams that all had no item; 0 means one stream, whatever the others had. Two passes from
+   anywhere have a whole one among them. That is enough if a stream has the same inputs in each
+   pass, or if these streams are all of them. Otherwise each pass deals own / streams of the inputs
+   again, and an input with items stays unseen with a chance of about 2^-16. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
     if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
 
-/* Return input number j of a pass over the inputs of stream s. Only for inputs that are dealt by
-   weights. */
+/* Return input j of a pass over the inputs that stream s has by weight. */
 static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
                                   uint64_t j) {
     const uint32_t *own = q->members + q->first[s];
@@ -76,8 +73,7 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-/* Write into out the indices of n inputs of stream s, from this ordinal on. All n must lie in one
-   pass. */
+/* Write the indices of n inputs of stream s, from this ordinal on. All must be of one pass. */
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
@@ -101,8 +97,7 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* Set *items to the permutation of the n items of a shuffle window of stream s. The window begins
-   after the cursor *after. */
+/* Set *items to the permutation of n items of stream s: the shuffle window behind this cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                               uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
@@ -110,8 +105,7 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* Absorb into the hash h all that the order of inputs follows from, and return the new hash. Two
-   plans with different orders have different hashes. */
+/* Return the hash h with all in it that the order of inputs follows from. */
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
@@ -140,9 +134,8 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Return the bits that an ordinal has in a state. If passes repeat, this supposes that one input in
-   64 has an item. The bits suffice for 10^12 inputs of a stream in an epoch, which no epoch reads,
-   and for 10^13 in one without an end. */
+/* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
+   room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
@@ -150,8 +143,7 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     return bits < most ? bits : most;
 }
 
-/* Write the n low bits of value from bit number *bit on, and add n to *bit. These bits must have
-   been zeros. */
+/* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
     for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
         const uint32_t from = *bit % 8;
@@ -223,8 +215,7 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
 }
 
-/* Read the rest of a header that is followed by paths, from bit number `bit` on. Returns false if
-   the saved bytes are not valid. */
+/* Read the rest of a header before paths, from that bit on. Returns false if it is not valid. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
     const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
@@ -242,8 +233,7 @@ static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t
     return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* Read the header of `bytes` saved bytes into c. Returns false if these bytes hold no valid
-   cursors. */
+/* Read the header of a state's cursors. Returns false if the bytes hold no valid cursors. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
     if (bytes < 7) return false;

@@ -16,8 +16,6 @@ typedef struct dlpi_weighed {
     uint64_t weight, number; /* of an input: its place; of a stream: its number */
 } dlpi_weighed;
 
-/* Compare two inputs for qsort: the heavier one comes first, of equal ones the one with the lower
-   number. */
 static int dlpi_weighed_heavier(const void *a, const void *b) {
     const dlpi_weighed *x = a, *y = b;
     if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
@@ -28,8 +26,7 @@ static inline bool dlpi_weighed_lighter(const dlpi_weighed *x, const dlpi_weighe
     return x->weight < y->weight || (x->weight == y->weight && x->number < y->number);
 }
 
-/* Restore the order of a heap of n streams, lightest first, after its first stream has become
-   heavier. */
+/* Restore a heap of n streams, lightest first, whose first stream has become heavier. */
 static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     for (uint64_t i = 0, least; (least = 2 * i + 1) < n; i = least) {
         dlpi_weighed x = heap[i];
@@ -40,8 +37,7 @@ static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     }
 }
 
-/* Write into owner[] the stream of each input. inputs [n_inputs] and heap [streams] are scratch
-   memory. */
+/* Write the stream of each input to owner[]. inputs [n_inputs], heap [streams]: scratch memory. */
 DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs,
                                         dlpi_weighed *heap, uint32_t *owner) {
     dlp_permutation places;
@@ -62,8 +58,7 @@ DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *
     }
 }
 
-/* Fill q->members with the inputs of stream 0, then of stream 1 and so on, each in ascending order.
-   Set q->first and q->most_inputs. */
+/* List the inputs of stream 0, then of stream 1 and so on, each in ascending order. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;

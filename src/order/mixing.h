@@ -85,15 +85,13 @@ static uint32_t dlpi_mix_pop(dlpi_mix_heap *h) {
     return top;
 }
 
-/* Return the heap's key of a turn of dataset d: its deadline and the number of the dataset. */
 static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
     uint64_t weight = m->part[d].weight;
     return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
 }
 
-/* Fill m->schedule, one turn after the other. Entries of times to come hold a list of the datasets
-   whose next turn may run from then on. The entry has the first of them, and link[] has the
-   others. */
+/* Fill the schedule. Entries of times to come list the datasets whose next turn may run from then
+   on: the entry has the first of them, and link[] the others. */
 static void dlpi_mix_schedule(dlp_mix *m) {
     uint32_t link[DLPI_MIX_DATASETS] = {0}, turns[DLPI_MIX_DATASETS] = {0};
     dlpi_mix_heap ready = {0};
@@ -120,9 +118,8 @@ static void dlpi_mix_schedule(dlp_mix *m) {
 
 /* --- The length of an epoch --- */
 
-/* Return a number of positions in which the dataset comes at least `items` times, wherever the
-   positions begin. This is either whole periods, or the share of one more item, since counts are
-   within one of their shares at both ends. */
+/* Return positions in which the dataset comes at least `items` times, wherever they begin: whole
+   periods or, as counts are within one of their shares at both ends, the share of one more item. */
 static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = (part->items + w - 1) / w;
     uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
@@ -132,8 +129,8 @@ static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     return share < whole ? share : whole;
 }
 
-/* Return a number of positions in which the dataset comes at most `items` times, wherever they
-   begin. Returns 1 if there is no such number. */
+/* Return positions in which the dataset comes at most `items` times, wherever they begin; at least
+   1. */
 static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = part->items / w;
     uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
@@ -201,9 +198,8 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Find the greatest common divisor of the weights, and the period: the sum of the weights divided
-   by it. Returns 0, or DLP_ERR_ARG with *err filled if all weights are 0 or the period is above
-   2^20. */
+/* Find the greatest common divisor of the weights, and the period: the sum of the divided weights.
+   Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
@@ -246,8 +242,8 @@ static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
 
 /* --- The order --- */
 
-/* Return the dataset whose turn this position is. *draw gets the number of items that were drawn
-   from this dataset before, in all epochs. */
+/* Return the dataset that has this position. *draw: how many items it gave before, in all
+   epochs. */
 static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
                                           uint64_t *draw) {
     uint64_t at = epoch * m->samples + position;

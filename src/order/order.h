@@ -45,8 +45,7 @@ static inline uint64_t dlpi_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* Return the hash h with one more word in it. If h is fixed, different words give different
-   results; if the word is fixed, different h do. */
+/* Return the hash h with one more word in it. For a fixed h or a fixed word it is a bijection. */
 static inline uint64_t dlpi_absorb(uint64_t h, uint64_t word) {
     return dlpi_mix((h ^ word) + DLPI_GOLDEN);
 }
@@ -79,7 +78,6 @@ static inline dlpi_range dlpi_range_of(uint64_t n) {
     return range;
 }
 
-/* Return a number below range.n that follows from `random`. */
 static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
     uint64_t low, high = dlpi_multiply(random, range.n, &low);
     while (DLPI_UNLIKELY(low < range.reject)) {
@@ -123,8 +121,7 @@ static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
     return (uint32_t)(dlpi_round_hash(left, key) >> 24);
 }
 
-/* Return x, or x - a if x >= a. There is no branch, because it would be mispredicted half the
-   time. */
+/* Return x, or x - a if x >= a. A branch would be mispredicted half the time, so there is none. */
 static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
     uint32_t less = x - a;
     return x < a ? x : less;
@@ -158,8 +155,7 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-/* Set the shape and the round keys of a network for p->n numbers, which are DLP_PERMUTATION_TABLE
-   or more. */
+/* Set the shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
 static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
     /* cppcheck-suppress ctuuninitvar; n is set */
@@ -214,8 +210,7 @@ DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
 #ifdef DLPI_ORDER_AVX2
 #define DLPI_AVX2 __attribute__((target("avx2")))
 
-/* Hash four halves at once, as dlpi_round_hash hashes one. Each half is in the low word of a
-   lane. */
+/* Hash four halves, as dlpi_round_hash does one. Each half is in the low word of a lane. */
 DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
     __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
     z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
@@ -253,8 +248,7 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
-/* Write the values of positions from `first` on, 16 at a time. Returns how many are written: the
-   largest multiple of 16 that is at most count. */
+/* Write the values of positions `first` and on. Returns how many: a multiple of 16, up to count. */
 DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
                                                       uint32_t count, uint64_t *out) {
     uint32_t done = 0;
@@ -317,13 +311,12 @@ typedef struct dlpi_alias {
     uint64_t own, alias;
 } dlpi_alias;
 
-/* Return the number of items that the order is over: those of the subset, or all. */
 static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_items) {
     return d->subset ? d->n_subset : n_items;
 }
 
-/* Find the next item from i on that is heavy, or that is not. An item is heavy if n * weight is
-   above total. Returns n if there is none. */
+/* Return the next item from i on with n * weight above total (heavy) or not (!heavy); n if none
+   is. */
 static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
                                 int heavy) {
     for (; i < n; i++) {
@@ -333,13 +326,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Fill the n buckets of t.
-
-   Each turn of the loop closes a bucket. It is the light one at `light`, with units of the heavy
-   item on top. Once the heavy item has no more than a bucket left, it is the bucket of the heavy
-   item, with units of the next heavy one on top. high:low is what is left of the heavy item. Units
-   and space are equal at every turn. So there is a light item while more than a bucket is left, and
-   the light items that remain at the end fill their buckets exactly. */
+/* Fill the n buckets of t. Each turn closes a bucket: the light one at `light` with the heavy
+   item's units on top. Once the heavy item has no more than a bucket left, the turn closes its own,
+   with units of the next heavy one on top. What is left of the heavy item is high:low. Units and
+   space are equal at every turn. So a light item is there while the residue is above a bucket, and
+   light items left at the end fill their buckets exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -397,8 +388,7 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
 /* Fill *err with what is wrong with a desc. Returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
-/* Refuse the value `got` of a desc's field. field: "desc.name". words: what the value must be.
-   Returns DLP_ERR_ARG. */
+/* Refuse a number of a desc. field: "desc.name". words: what it must be. Returns DLP_ERR_ARG. */
 static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
     return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
                             got, words);
@@ -453,8 +443,7 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     return s->why != NULL ? "why" : NULL;
 }
 
-/* Check a sampler's desc, but for the callbacks of its batch sampler. Returns 0, or DLP_ERR_ARG
-   with *err filled. */
+/* Check all of a desc but its batch sampler. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
@@ -489,7 +478,6 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     return DLP_OK;
 }
 
-/* Return the hash h with n values and their count in it. */
 static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
     uint64_t lane[4];
     for (uint64_t k = 0; k < 4; k++) lane[k] = dlpi_absorb(h, k);
@@ -525,7 +513,6 @@ struct dlpi_order {
     dlp_permutation permutation;
 };
 
-/* Set up a view of the order. table: the one that dlpi_order_build filled. */
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
@@ -546,7 +533,6 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     }
 }
 
-/* Make o ready for the positions of an epoch: compute the keys of the epoch. */
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     for (uint64_t i = 0; i < 3; i++)
         o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
@@ -555,13 +541,12 @@ static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     if (o->ops->begin != NULL) o->ops->begin(o);
 }
 
-/* Return a random word of a position. It takes two keyed rounds: with one, epochs could draw from
-   one sequence in another order. */
+/* Return a random word for a position. Two rounds: with one, epochs could draw from one sequence in
+   another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
 
-/* Draw the item at a position, by weight. */
 static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t position) {
     uint64_t random = dlpi_order_random(o, position);
     uint64_t bucket = dlpi_below(o->buckets, random);
@@ -634,9 +619,8 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. If the user's function
-   returned an index out of range, the index written is n_items or more, and the caller must check
-   it. */
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. If a user's function
+   returns an index out of range, n_items or more is written, and the caller must check it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
@@ -646,10 +630,9 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
-   is the index at a keyed position of the same epoch. If the order draws with replacement, it is
-   one more draw, at a position after any epoch's end. The view is copied, because it may be at
-   another epoch. */
+/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1:
+   the one at a keyed position of the epoch or, for draws with replacement, one more draw, at a
+   position after any epoch's end. The view is copied, because it may be at another epoch. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;

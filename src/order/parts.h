@@ -41,15 +41,13 @@ static inline uint64_t dlpi_part_size(const dlpi_part_plan *q, uint64_t part) {
     return q->first[part + 1] - q->first[part];
 }
 
-/* Return where stream s begins among all items of an epoch, one stream after the other: s * T /
-   C. */
+/* Return where stream s begins among the epoch's items, one after another: s * T / C. */
 static uint64_t dlpi_stream_first(const dlpi_part_plan *q, uint64_t s) {
     uint64_t t = dlpi_parts_items(q), c = q->streams;
     return t / c * s + t % c * s / c;
 }
 
-/* Return the number of full batches of an epoch, whose rows are divided evenly among the
-   streams. */
+/* Return the number of full batches, whose rows are cut evenly among the streams. */
 static uint64_t dlpi_parts_full(const dlpi_part_plan *q) {
     return q->steps ? q->steps : dlpi_parts_items(q) / q->batch;
 }
@@ -70,9 +68,8 @@ static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     return (uint32_t)low;
 }
 
-/* Return the place of position `at` among all items of the epoch. *n is reduced to the number of
-   consecutive positions from `at` on that are consecutive places of one stream. *end gets the place
-   at which this stream ends. */
+/* Return the place of position `at` among the epoch's items. *n is lowered to the number of places
+   from there on that follow each other in one stream. *end gets the end of that stream. */
 static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t *n, uint64_t *end) {
     uint64_t each = q->batch / q->streams, full = dlpi_parts_full(q);
     uint64_t k = at / q->batch, r = at % q->batch, s, left, offset;
@@ -106,8 +103,7 @@ static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     return low;
 }
 
-/* Return the order of the parts in an epoch, with the sums of their items. It is computed if q does
-   not hold it yet; q keeps those of two consecutive epochs. */
+/* Return the parts of an epoch in their order, with the sums of their items. q keeps two epochs. */
 static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epoch) {
     uint64_t n = q->n_parts, sum = 0;
     dlpi_part_order *o = &q->orders[epoch & 1];
@@ -123,9 +119,8 @@ static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epo
     return o;
 }
 
-/* Set *x to the piece that begins at position `at` of an epoch: the part, the item, and how many
-   positions it has, at most n. Past the epoch's last item, as in a padded batch, the positions
-   begin again. */
+/* Set *x to the piece at position `at` of an epoch: its part, item, and length, at most n. Past the
+   epoch's last item (a batch that is padded) positions begin again. */
 static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uint64_t n,
                              dlpi_piece *x) {
     uint64_t end, j, part_end, g;
@@ -148,8 +143,7 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-/* Write the dataset indices of the items of a piece. *items is a permutation that is kept from call
-   to call. */
+/* Write the dataset indices of a piece's items. *items: a permutation kept from call to call. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
