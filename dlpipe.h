@@ -4835,11 +4835,11 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* A row of a list of tables, as an element of an array of pointers to these tables. */
+/* Make a row of a list of tables an element of an array of pointers to these tables. */
 #define DLPI_ROW_OPS(name, number, ops) [number] = &ops,
 
-/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
-   allows, and never comes round to a number that looks small. */
+/* Add bytes of a plan; dlpi_times multiplies them. What is too much stays at UINT64_MAX, which no
+   limit allows, and never comes round to a number that looks small. */
 static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -5131,7 +5131,8 @@ static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to,
     return dlpi_numbers_in(text + skip, to, n);
 }
 
-/* Read n numbers of a small file, as dlpi_numbers_behind does of a text. Allocates nothing. */
+/* Read n numbers, 1 or 2, behind `key` (NULL: on the first line) of a small file. Returns false if
+   they are not there. Allocates nothing. */
 DLPI_COLD
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];
@@ -6127,7 +6128,7 @@ DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
-/* Write, by the owner of the record, what is with the record from now on. */
+/* Write what is with a record from now on. Only the owner of the record calls this. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
@@ -6253,8 +6254,7 @@ DLPI_INLINE uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
 DLPI_INLINE bool dlpi_ready_past(uint64_t word, uint64_t b) {
     return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
-/* Return the bits that done word number `word` of a batch of `count` rows has when all its rows are
-   complete. */
+/* Return the bits that a batch of `count` rows has in done word number `word` when it is full. */
 DLPI_INLINE uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
@@ -15410,7 +15410,7 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
     return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
 }
 
-/* Offsets of the parts; returns the bytes of all. */
+/* Set the offsets of the parts in *h. Returns the bytes of the whole area. */
 static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                          uint32_t slots) {
     const uint64_t line = DLPI_LINE;
@@ -15427,13 +15427,14 @@ static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t 
 
 /* ---- the scheduler's side ---- */
 
-/* Batch + 1 that slot k has; 0: none yet. */
+/* Return the number + 1 of the batch that slot k has; 0 if it has had none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
     return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
-/* Must the scheduler leave batch b, in the slot of this word, to the subscriber? */
+/* True if batch b must be left to a subscriber, whose word of the slot this is: it has b, or a
+   place. */
 static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_t *word,
                               uint64_t b) {
     uint64_t was = dlpi_offer_look(word), at;
@@ -15443,13 +15444,13 @@ static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_
     return b - (at < join ? join : at) < dlpi_credit_seen(&k->keep); /* H6 <- H6 */
 }
 
-/* Is subscriber i, of those in the set, to have batch b? */
+/* True if subscriber i is in the set (a bit for each) and batch b is not before its first batch. */
 static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
     uint64_t join = DLPI_LOAD_RLX(&dlpi_share_admit(p->share, i)->join); /* H2: our own */
     return (set >> i & 1) != 0 && join <= b;
 }
 
-/* Have those in the set, which the pipe waits for, given back batch b, in slot k? */
+/* True if all in the set `waited`, for which the pipe waits, have given back batch b in slot k. */
 static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
     for (uint32_t i = 0; i < p->share->max_subscribers; i++)
         if (dlpi_share_has(p, waited, i, b) &&
@@ -15458,8 +15459,8 @@ static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k
     return true;
 }
 
-/* May slot k, which all others have given back, be used again? Nobody waits for the subscribers in
-   the set. They lose what the slot has, but none of them does if one has taken it. */
+/* True if slot k, which all others have given back, may be used again. Nobody waits for the set
+   `late`. They lose what the slot has, but none of them does if one has taken it. */
 static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1;
@@ -15528,7 +15529,7 @@ static dlpi_bslot *dlpi_subscriber_slot(const dlpi_subscriber *c, uint32_t s) {
     return (dlpi_bslot *)(void *)(c->slots + s * c->slot_stride);
 }
 
-/* Say how many offers are its own: those that it has a place for. */
+/* Publish how many offers the scheduler must leave to this subscriber: as many as it has places. */
 static void dlpi_subscriber_keep(dlpi_subscriber *c) {
     uint64_t n = c->behind == DLP_FULL_DROP_NEW ? c->max_held - c->n_held : c->waits;
     uint64_t was = DLPI_LOAD_RLX(&c->mine->keep); /* our own */
@@ -15563,13 +15564,13 @@ static int dlpi_subscriber_lend(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_
     return DLP_OK;
 }
 
-/* Give back what slot s has: batch b. */
+/* Give back batch b, in slot s, and wake the scheduler. */
 static void dlpi_subscriber_give(dlpi_subscriber *c, uint64_t b, uint32_t s) {
     dlpi_offer_give(&c->released[s], b); /* H4 -> H4 */
     c->ops->wake(c);
 }
 
-/* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
+/* Lend batch b, which is taken. Returns DLP_OK, DLP_SKIP if it is passed over, or its error. */
 static int dlpi_subscriber_have(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
@@ -15593,7 +15594,8 @@ static bool dlpi_subscriber_is_ready(const dlpi_subscriber *c, uint64_t b, uint3
                          b); /* Y1 <- Y1 */
 }
 
-/* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
+/* Find the slot of batch b. Returns DLP_OK if b is ready, DLP_EMPTY if not, DLP_SKIP if its slot
+   went on. */
 static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
     const dlpi_bslot *slot;
     uint64_t header;
@@ -15606,7 +15608,8 @@ static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
     return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
 }
 
-/* The batch at the cursor, for a subscriber that the pipe waits for. */
+/* Take the next batch of a subscriber that is waited for. DLP_EMPTY: none is ready. DLP_END: no
+   more. */
 static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
@@ -15627,9 +15630,9 @@ static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     }
 }
 
-/* Not waited for: what of batches [from, tail) is offered still lies in slots, maybe far behind
-   the ring. The oldest of them; or the oldest that is not ready, or has failed: the consumer gets
-   none behind that one. Returns its number, or tail; s: its slot. */
+/* Find the oldest of batches [from, tail) that a subscriber which is not waited for is offered. It
+   still lies in a slot, maybe far behind the ring. not_ready: find the oldest that is not ready, or
+   has failed: the consumer gets none behind it. Returns its number, or tail; s: its slot. */
 static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from, uint64_t tail,
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
@@ -15649,7 +15652,7 @@ static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from,
     return found;
 }
 
-/* The cursor goes on; what is between was not for this one. */
+/* Move the cursor on. The batches between were not for this subscriber, and count as missed. */
 static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
     if (to == c->cursor) return;
     c->missed += to - c->cursor;
@@ -15658,7 +15661,9 @@ static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
     dlpi_credit_publish(&c->mine->cursor, to);   /* H3 -> H3 */
 }
 
-/* Not waited for: the oldest batch that is there; of those that are ready the newest max_held. */
+/* Take the oldest batch that is there, for a subscriber that is not waited for. If it keeps the
+   newest, take the oldest of the newest max_held that are ready. Returns DLP_OK, DLP_EMPTY or
+   DLP_END, or an error. */
 static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
@@ -15683,7 +15688,7 @@ static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
 
 /* ---- a subscriber waits ---- */
 
-/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
+/* Look for a batch. Returns true if the wait is over, or goes on with another bit in the mask. */
 static bool dlpi_subscriber_look(void *who) {
     dlpi_subscriber *c = who;
     const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
@@ -15692,7 +15697,7 @@ static bool dlpi_subscriber_look(void *who) {
     return c->rc != DLP_EMPTY || c->stays != c->admitted;
 }
 
-/* Returns how long a sleep may last; 0: the wait is over. */
+/* Return how long (ns) a sleep may last; 0 if the wait is over. */
 static uint64_t dlpi_subscriber_rest(void *who) {
     dlpi_subscriber *c = who;
     const uint64_t now = dlpi_now_ns();
@@ -15707,7 +15712,7 @@ static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_s
                                                     NULL, NULL};
 
 /* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
-   it alone. The scheduler wakes all when it admits one. */
+   it alone. The scheduler wakes all when it admits one. Returns DLP_OK or why there is no batch. */
 static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     c->out = out;
     c->rc = DLP_EMPTY;
@@ -15722,7 +15727,8 @@ static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeou
     return c->rc;
 }
 
-/* The next batch, or wait for one. */
+/* Take the next batch, or wait for one. Returns DLP_OK, or why there is none, such as
+   DLP_TIMEOUT. */
 static inline int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     int rc;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
@@ -34511,7 +34517,7 @@ typedef struct dlpi_symbol {
     size_t at; /* of the pointer in the table of calls */
 } dlpi_symbol;
 
-/* Load a library and fill a table of calls. */
+/* Load a library and fill a table of calls. Returns 0, or DLP_ERR_UNSUPPORTED with *err filled. */
 DLPI_COLD
 static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
                          dlp_error *err) {
@@ -34533,7 +34539,7 @@ static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, cons
     return DLP_OK;
 }
 
-/* Take the device for a pipe. */
+/* Take the device for a pipe. Returns 0, or DLP_ERR_BUSY if a pipe has it. */
 DLPI_COLD
 static int dlpi_gpu_open(dlpi_gpu *g) {
     if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
@@ -34627,7 +34633,7 @@ enum {
 };
 #define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
 
-/* Names of error codes -1..-72, as CL/cl.h has them. */
+/* Return the name of an error code, as CL/cl.h has it without "CL_"; "ERROR" if it is not known. */
 DLPI_COLD
 static const char *dlpi_cl_name(int32_t rc) {
     static const char *const low[] = {"DEVICE_NOT_FOUND",
@@ -34692,7 +34698,7 @@ static void dlpi_cl_forget(dlpi_cl *c, void **event) {
     *event = NULL;
 }
 
-/* Nothing enqueued may touch the slots or the buffers when they go. */
+/* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
 DLPI_COLD
 static void dlpi_cl_drain(dlpi_cl *c) {
     if (!c->gpu.dirty) return;
@@ -34725,8 +34731,9 @@ static void dlpi_cl_free(void *user, void *dev) {
     c->call.buffer_release(dev);
 }
 
-/* Mark the consumer's queue for a buffer, if that is not done yet: each copy into the buffer waits
-   for the mark, since copies may overtake each other. The flush sends the mark to the device. */
+/* Mark the consumer's queue for a buffer, if not done yet: each copy into the buffer waits for the
+   mark, since copies may overtake each other. The flush sends the mark to the device. Returns 0 or
+   rc. */
 DLPI_COLD
 static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     int32_t rc;
@@ -34737,7 +34744,7 @@ static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
 }
 
-/* What a copy into the buffer is to wait for. */
+/* Set wait[2] to the *n events that a copy into the buffer must wait for. Returns 0 or an error. */
 DLPI_COLD
 static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
     int rc;
@@ -34787,6 +34794,7 @@ static int dlpi_cl_record(void *user, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
 }
 
+/* Return 1 if the copies into the buffer are done, 0 if not yet, or a negative error. */
 DLPI_COLD
 static int dlpi_cl_done(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
@@ -34831,7 +34839,7 @@ static void dlpi_cl_end(dlpi_cl *c) {
     free(c);
 }
 
-/* The n-th device of all platforms. */
+/* Find the n-th device, counted over all platforms. Returns 0, or a code with *err filled. */
 DLPI_COLD
 static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
@@ -34861,7 +34869,8 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
                           seen - 1);
 }
 
-/* Context and device of the user's queue, or of the user's context, or of their own. */
+/* Find context and device: of the user's queue or context, or new. Returns 0, or a code and
+   *err. */
 DLPI_COLD
 static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     void *devices[DLPI_CL_ROOM];
@@ -34895,7 +34904,7 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Keep a queue of the user's. */
+/* Keep a queue of the user's as *to. Returns 0, or a code with *err filled. */
 DLPI_COLD
 static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
     int32_t rc = c->call.queue_retain(queue);
@@ -35057,7 +35066,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
     snprintf(out, size, "%s: %s (%d)", what, name, rc);
 }
 
-/* A call of a callback returned rc. */
+/* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
 static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
@@ -35077,14 +35086,14 @@ static int dlpi_cuda_enter(dlpi_cuda *c) {
     return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
 }
 
-/* rc: of what was done inside. */
+/* Leave the context. Returns rc or, if rc is 0, the error of the leave. */
 static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
     void *was;
     int popped = c->call.ctx_pop(&was);
     return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
 }
 
-/* Nothing enqueued may touch the slots or the buffers when they go. */
+/* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
 static void dlpi_cuda_drain(dlpi_cuda *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
@@ -35103,7 +35112,8 @@ static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNRE
     dlpi_cuda_leave(c, 0);
 }
 
-/* Pageable copies are right, too: only a failed push fails. */
+/* Pin memory, if it can be: pageable copies are right, too. Returns 0, or if a push fails, its
+   error. */
 static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c);
@@ -35146,7 +35156,7 @@ static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda_leave(c, 0);
 }
 
-/* Put the copies that follow after what still reads the buffer. */
+/* Put the copies that follow after all that still reads the buffer. Returns a CUresult. */
 static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
     void *event = c->readers[buffer];
     int rc = 0;
@@ -35203,6 +35213,7 @@ static int dlpi_cuda_record(void *user, uint32_t buffer) {
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Return 1 if the copies into the buffer are done, 0 if not yet, or a negative error. */
 static int dlpi_cuda_done(void *user, uint32_t buffer) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c), query;
@@ -35214,6 +35225,7 @@ static int dlpi_cuda_done(void *user, uint32_t buffer) {
     return query != DLPI_CU_NOT_READY;
 }
 
+/* Put the buffer's next copies after the present work of a stream. Returns 0 or a code. */
 static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
     dlpi_cuda *c = user;
     void *was;
@@ -35228,7 +35240,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     return DLP_OK;
 }
 
-/* Undo dlpi_cuda_begin. */
+/* Free all that dlpi_cuda_begin has made, which may have failed half-way. */
 static void dlpi_cuda_drop(dlpi_cuda *c) {
     void *was;
     if (c->context && c->call.ctx_push(c->context) == 0) {
@@ -35246,7 +35258,7 @@ static void dlpi_cuda_drop(dlpi_cuda *c) {
     c->own_stream = c->retained = 0;
 }
 
-/* Find the device and its context. */
+/* Find the device and its context. Returns 0, or a code with *err filled. */
 static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     int count = 0, rc = c->call.init(0);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
@@ -35266,7 +35278,7 @@ static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     return DLP_OK;
 }
 
-/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+/* Make the stream and the events. The context is current. Returns a CUresult; *what is its call. */
 static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
     int rc;
     *what = "cuCtxGetDevice";
@@ -35328,7 +35340,8 @@ static int dlpi_cuda_open(void *user) {
     return 0;
 }
 
-/* Find the calls, and call the driver unless that comes later. */
+/* Find the calls; call the driver unless that comes later. Returns 0, or a code with *err
+   filled. */
 static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     const char *library = d->library ? d->library : "libcuda.so.1";
     size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
@@ -35384,7 +35397,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out DLPI_UNREAD, const dlp_cuda_desc *des
 }
 #endif /* DLPIPE_CUDA */
 
-/* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
+/* Return the make of a device: 1 for CUDA, 2 for OpenCL, 0 for another. */
 static int dlpi_gpu_make(const dlp_device *d DLPI_UNREAD) {
 #ifdef DLPIPE_CUDA
     if (dlpi_is_cuda(d)) return 1;
@@ -35419,7 +35432,7 @@ DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
     return DLP_OK;
 }
 
-/* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
+/* Return the number of the events of the buffer of batch s; in a split pipe s is a view. */
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
@@ -35489,14 +35502,15 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
 
 static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
+/* Give batch s back to a closed pipe, under the lock. True if it was the last: then free the
+   pipe. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     p->exports.slots[s].exported = 0;
     p->lent[s] = 0;
     return --p->n_lent == 0;
 }
 
-/* Is batch s, if it was lent, free? It is the consumer's again then. */
+/* True if batch s was exported and all its tensors are deleted. It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -35522,7 +35536,8 @@ static inline void dlpi_exported_sweep(dlp_pipe *p) {
     if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
-/* dlp_pipe_release, where batches have been lent. */
+/* Release batch s of a pipe that exports batches. An exported one goes back with its last tensor.
+   Returns DLP_OK. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
     if (!p->exports.closed) { /* written by the consumer */
@@ -35537,14 +35552,14 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_release. */
+/* Release batch s (dlp_pipe_release). Returns DLP_OK. */
 static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
     if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
 
-/* dlp_pipe_close: batches that are exported keep the pipe. */
+/* Close the pipe (dlp_pipe_close). Exported batches keep its memory. Returns 0 or a code. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
@@ -35562,7 +35577,8 @@ static int dlpi_exported_close(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
+/* Delete a tensor. A child forked from the pipe's process takes no lock: nobody may ever free
+   it. */
 static void dlpi_export_free(dlpi_export *x) {
     dlp_pipe *p = x->p; /* lives at least as long as its tensors */
     bool last = false;
@@ -35579,6 +35595,7 @@ static void dlpi_export_free(dlpi_export *x) {
 static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
+/* Return the DLPack device type of the pipe's batches, and the device's number in *id. */
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
@@ -35606,7 +35623,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
     out->byte_offset = t->byte_offset;
 }
 
-/* May tensors be made of this batch? */
+/* Check that tensors may be made of this batch. Returns 0, or a code with *err (or NULL) filled. */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch",
@@ -35625,7 +35642,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
                           batch->n_fields);
 }
 
-/* Lend a batch, or lend it once more. */
+/* Lend a batch to one more tensor, whose record *out is. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
     uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
@@ -35660,7 +35677,7 @@ static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t
     return &x->tensor.v1;
 }
 
-/* The check of a field's tensor, and its record. */
+/* Check a field, and make the record of its tensor. Returns 0 or a code. */
 static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
     int rc = dlpi_export_check(p, batch, NULL);
     if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
@@ -35684,7 +35701,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 
 /* ---- what a batch says of its rows ---- */
 
-/* Lengths or offsets of a field as a tensor. */
+/* Set *t to the lengths or the offsets of a field. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
                               dlp_error *err) {
     const dlp_tensor *f;

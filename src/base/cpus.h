@@ -46,7 +46,8 @@ static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to,
     return dlpi_numbers_in(text + skip, to, n);
 }
 
-/* Read n numbers of a small file, as dlpi_numbers_behind does of a text. Allocates nothing. */
+/* Read n numbers, 1 or 2, behind `key` (NULL: on the first line) of a small file. Returns false if
+   they are not there. Allocates nothing. */
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);

@@ -46,11 +46,11 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* A row of a list of tables, as an element of an array of pointers to these tables. */
+/* Make a row of a list of tables an element of an array of pointers to these tables. */
 #define DLPI_ROW_OPS(name, number, ops) [number] = &ops,
 
-/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
-   allows, and never comes round to a number that looks small. */
+/* Add bytes of a plan; dlpi_times multiplies them. What is too much stays at UINT64_MAX, which no
+   limit allows, and never comes round to a number that looks small. */
 static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }

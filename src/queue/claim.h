@@ -112,7 +112,7 @@ DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
-/* Write, by the owner of the record, what is with the record from now on. */
+/* Write what is with a record from now on. Only the owner of the record calls this. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }

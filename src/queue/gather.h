@@ -62,8 +62,7 @@ DLPI_INLINE uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
 DLPI_INLINE bool dlpi_ready_past(uint64_t word, uint64_t b) {
     return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
-/* Return the bits that done word number `word` of a batch of `count` rows has when all its rows are
-   complete. */
+/* Return the bits that a batch of `count` rows has in done word number `word` when it is full. */
 DLPI_INLINE uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
