@@ -53,7 +53,7 @@ static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const ch
     if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
 #define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
 
-/* Append the sentences of a group that hold. The table's rows use these locals by their names. */
+/* Append the sentences of a group whose conditions hold. The table's rows name these variables. */
 static void dlpi_tell(dlpi_tale *x, int group) {
     const dlp_stats *s = x->s;
     const dlpi_load *l = x->l;
