@@ -4835,11 +4835,11 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* A row of a list of tables, as an element of an array of pointers to these tables. */
+/* Make a row of a list of tables an element of an array of pointers to these tables. */
 #define DLPI_ROW_OPS(name, number, ops) [number] = &ops,
 
-/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
-   allows, and never comes round to a number that looks small. */
+/* Add bytes of a plan; dlpi_times multiplies them. What is too much stays at UINT64_MAX, which no
+   limit allows, and never comes round to a number that looks small. */
 static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -4848,13 +4848,13 @@ static inline uint64_t dlpi_times(uint64_t a, uint64_t b) {
     return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
 }
 
-/* The next multiple of align; UINT64_MAX stays what it is. */
+/* Return the next multiple of align; UINT64_MAX, which means too much, stays UINT64_MAX. */
 static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
     uint64_t up = dlpi_sum(bytes, align - 1);
     return up == UINT64_MAX ? up : up / align * align;
 }
 
-/* What is left of a sum without one of its parts. */
+/* Return sum - part, at least 0. UINT64_MAX, which means too much, stays UINT64_MAX. */
 static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     if (sum == UINT64_MAX) return sum;
     return part < sum ? sum - part : 0;
@@ -4866,8 +4866,8 @@ typedef struct dlpi_block {
     uint64_t bytes;
 } dlpi_block;
 
-/* Allocate n blocks of a record, as zeros. Returns false if there is no memory. Not have: free
-   them. */
+/* Allocate n blocks of a record, filled with zeros (have), or free all n (!have). Returns false if
+   there is no memory. */
 DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, const dlpi_block *k,
                                                                size_t n, bool have) {
     for (; n > 0; n--, k++) {
@@ -4881,7 +4881,7 @@ DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, con
     return true;
 }
 
-/* For qsort, of numbers. */
+/* Compare two numbers of 64 bits for qsort, smaller ones first. */
 static int dlpi_u64_compare(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
@@ -4937,6 +4937,7 @@ DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; 
         va_end(args_); \
     } while (0)
 
+/* Copy a text, cut to the buffer and always ended. If `from` is NULL, the copy is empty. */
 static void dlpi_copy_text(char *to, size_t size, const char *from) {
     size_t n = from ? strlen(from) : 0;
     if (n >= size) n = size - 1;
@@ -4944,7 +4945,7 @@ static void dlpi_copy_text(char *to, size_t size, const char *from) {
     to[n] = 0;
 }
 
-/* Fill an error record; returns code. */
+/* Fill the error record *e, which may be NULL. Returns `code`, for the caller to return. */
 DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
                                                                           const char *field,
                                                                           const char *format, ...) {
@@ -4957,7 +4958,7 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_er
     return code;
 }
 
-/* errno in words, unless the message has them already. */
+/* Write the number of errno and, unless the message has them already, its words. */
 static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     const char *text = strerror(e->errnum);
     bool said = strstr(e->message, text) != NULL;
@@ -4981,7 +4982,7 @@ DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size
         c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
 }
 
-/* What others wrote: its texts end. */
+/* End the texts of a record that others wrote, so that they are valid strings. */
 static void dlpi_error_end(dlp_error *e) {
     e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
     e->message[sizeof e->message - 1] = 0;
@@ -4990,9 +4991,9 @@ static void dlpi_error_end(dlp_error *e) {
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
 #define DLPI_SYSTEM
 
-/* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
-   program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
-   there is no other; errno tells. */
+/* Return fd or, if it is 0, 1 or 2, a copy of it above 2, and close fd. So no descriptor of ours is
+   one of the first three: if a program has closed those (a daemon), what somebody prints would go
+   into our file. Returns -1 with errno if fd is -1 or no descriptor is left. */
 DLPI_COLD
 __attribute__((unused)) static int dlpi_fd_above(int fd) {
     int above, errnum;
@@ -5004,7 +5005,8 @@ __attribute__((unused)) static int dlpi_fd_above(int fd) {
     return above;
 }
 
-/* The same for two, of pipe2 or socketpair, which returned rc. Returns 0, or -1 with errno. */
+/* Move two descriptors above 2. rc: what pipe2 or socketpair, which opened them, returned. Returns
+   0, or -1 with errno; then both are closed. */
 DLPI_COLD
 __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     if (rc != 0) return rc;
@@ -5017,8 +5019,8 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     return -1;
 }
 
-/* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
-   program, by SIGXFSZ. If not, errno is EFBIG. */
+/* True if a file may be as large as that. If not, errno is EFBIG. Growing a file past the limit on
+   files (ulimit -f) would end the program, by SIGXFSZ. */
 DLPI_COLD
 __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
     struct rlimit most;
@@ -5029,7 +5031,7 @@ __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
     return false;
 }
 
-/* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
+/* Open a text file as a stream. flags: for open; mode: for fdopen. Returns NULL with errno. */
 DLPI_COLD
 __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flags,
                                                       const char *mode) {
@@ -5053,7 +5055,7 @@ static struct flock dlpi_place(uint32_t i, short type) {
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
 }
 
-/* Take place i. False: another description has it. */
+/* Take place i. Returns false if another description has it. */
 static bool dlpi_place_take(int fd, uint32_t i) {
     struct flock f = dlpi_place(i, F_WRLCK);
     return fcntl(fd, F_OFD_SETLK, &f) == 0;
@@ -5077,12 +5079,12 @@ static bool dlpi_process_gone(int fd) {
     return poll(&look, 1, 0) == 1 && (look.revents & POLLIN) != 0;
 }
 
-/* A pidfd of the process (Linux 5.3). -1: errno. */
+/* Open a pidfd of the process (Linux 5.3). Returns -1 with errno set if this fails. */
 static int dlpi_pidfd_open(pid_t pid) { return dlpi_fd_above((int)syscall(434, pid, 0u)); }
 
 /* ---- what cgroups and /proc say ---- */
 
-/* The beginning of a file, as text. */
+/* Read the beginning of a file, as text. Returns false if the file cannot be opened. */
 DLPI_COLD
 static bool dlpi_read_text(const char *path, char *text, size_t size) {
     size_t len = 0;
@@ -5095,8 +5097,8 @@ static bool dlpi_read_text(const char *path, char *text, size_t size) {
     return true;
 }
 
-/* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
-   of stack: each thread would have them for good. */
+/* Read the first n numbers, 1 or 2, of a text. Returns false if there are fewer. It does without
+   sscanf, which takes pages of stack: each thread would have them for good. */
 DLPI_COLD
 static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
     uint64_t number[2] = {0, 0};
@@ -5110,14 +5112,15 @@ static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
     return true;
 }
 
-/* The first n numbers, 1 or 2, of a file that begins with them. */
+/* Read the n numbers, 1 or 2, that a file begins with. Returns false if there are fewer. */
 DLPI_COLD
 static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
     char text[64];
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
 }
 
-/* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
+/* Read n numbers, 1 or 2, behind `key` at the start of a line, or, if key is NULL, of the first
+   line. Returns false if they are not there. */
 DLPI_COLD
 static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
     size_t skip = key ? strlen(key) : 0;
@@ -5128,7 +5131,8 @@ static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to,
     return dlpi_numbers_in(text + skip, to, n);
 }
 
-/* The same of a small file. Allocates nothing. */
+/* Read n numbers, 1 or 2, behind `key` (NULL: on the first line) of a small file. Returns false if
+   they are not there. Allocates nothing. */
 DLPI_COLD
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];
@@ -5148,8 +5152,8 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
     return dlpi_read_number(path, key);
 }
 
-/* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
-   another controller's. */
+/* Return the path of this process's cgroup in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a",
+   "0::/a"). Returns NULL if the line is another controller's, or if the path is the root. */
 DLPI_COLD
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     size_t n = strlen(controller);
@@ -5162,11 +5166,11 @@ static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     return place + 1;
 }
 
-/* What the cgroup in dir leaves; UINT64_MAX: no limit. v1: of version 1 of them. */
+/* Return what the cgroup in `dir` leaves; UINT64_MAX means no limit. v1: a cgroup of version 1. */
 typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
-   controller: names the line of /proc/self/cgroup; "": version 2. */
+/* Return the least that this process's cgroup and those above it leave; UINT64_MAX if no limit is
+   known. controller: names the line of /proc/self/cgroup; "" means cgroups of version 2. */
 DLPI_COLD
 static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
@@ -5189,7 +5193,7 @@ static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves)
     }
 }
 
-/* The same of both versions. */
+/* Return the least that the cgroups of both versions leave; UINT64_MAX if no limit is known. */
 DLPI_COLD
 static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
     uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
@@ -5211,11 +5215,11 @@ static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
-/* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+/* Return the cores that quotas of this process's cgroups allow; UINT64_MAX if no limit is known. */
 DLPI_COLD
 static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
 
-/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+/* Return the cores that this process may use, by its affinity mask and its cgroups; at least 1. */
 DLPI_COLD
 static int dlpi_cpu_count(void) {
     uint64_t quota = dlpi_cpu_quota();
@@ -5239,9 +5243,9 @@ typedef struct dlpi_cpu {
     double used_share, waited_share; /* of the time of the last probe */
 } dlpi_cpu;
 
-/* Read how long the calling thread has used a core, and how long it was ready to run while others
-   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
-   as it is. */
+/* Read how long the calling thread has used a core. If `file` is set, also read from a file how
+   long the thread was ready to run while others had the cores. A field that the system does not
+   tell stays as it is. */
 DLPI_COLD
 static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
     struct timespec t;
@@ -5251,14 +5255,14 @@ static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
     if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
 }
 
-/* How often the calling thread has slept. */
+/* Return how often the calling thread has slept; 0 if the system does not tell. */
 DLPI_COLD
 static uint64_t dlpi_cpu_sleeps(void) {
     struct rusage use;
     return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
 }
 
-/* Begin a probe. False: it is too early. */
+/* Begin a probe. Returns false if it is too early for one. */
 DLPI_COLD
 static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
     if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
@@ -5275,8 +5279,8 @@ static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
     cpu->sleeps = 0;
 }
 
-/* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
-   core, or waited for one, all the time; many kernels tell no more. */
+/* If a probe is under way, end it. ns: the length of the measured work, more than 0. A thread that
+   never slept had a core, or waited for one, all the time; many kernels tell no more. */
 DLPI_COLD
 static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
     const dlpi_cpu last = *cpu;
@@ -5303,6 +5307,7 @@ static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
 /* The kernel's numbers (futex(2)), so that no kernel header is needed. */
 enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
 
+/* Sleep while *word is `expect`. Returns 1 if timeout_ns are over, else 0. Keeps errno. */
 static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
                            int shared) {
     uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
@@ -5338,11 +5343,13 @@ static int dlpi_membarrier(int command) {
     return r == 0;
 }
 
-/* Let this process take part. Returns 0 where the kernel or a filter refuses. */
+/* Let this process take part in the barrier. Returns 0 if the kernel or a filter refuses, else
+   1. */
 static int dlpi_heavy_register(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_REGISTER_GLOBAL : DLPI_MB_REGISTER_PRIVATE);
 }
 
+/* Run the barrier. Returns 0 if the kernel or a filter refuses, else 1. */
 static int dlpi_heavy_barrier(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
@@ -5403,7 +5410,7 @@ static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, 
    LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
 static uint32_t dlpi_wait_cpus;
 
-/* Set it by the cores of this machine, which are counted once. */
+/* Set how patiently to wait if `peers` threads share this machine, whose cores are counted once. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
     uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
@@ -5413,9 +5420,10 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
     dlpi_wait_share(peers, n, spin_ns, yields);
 }
 
-/* Look again and again before a sleep, a moment apart. longer: wait awake. same_core: the thread
-   that is waited for is on this core, and a spin would keep it from the core. until: when to stop.
-   Returns true if a look did. */
+/* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
+   when its time is over. longer: wait awake (>>impl-awake). same_core: the thread that is waited
+   for is on this core, and a spin would keep it from the core. until: when to stop at the
+   latest. */
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool same_core, uint64_t until) {
     const bool makes_way = same_core || (longer && rule->only_yields);
@@ -5447,6 +5455,7 @@ typedef struct dlpi_waiter {
     void *handle;
 } dlpi_waiter;
 
+/* Sleep until w->look returns true. Returns DLP_OK, or DLP_TIMEOUT at the time `until`. */
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
         uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
@@ -5472,7 +5481,7 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     }
 }
 
-/* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
+/* Wait until w->look returns true, first awake, then asleep. Returns DLP_OK or DLP_TIMEOUT. */
 static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     const dlpi_wait_rule rule = {.spin_ns = w->spin_ns, .yields = w->yields};
     uint64_t until = UINT64_MAX;
@@ -5523,7 +5532,7 @@ DLPI_INLINE uint32_t dlpi_event_count(const uint32_t *word) {
 }
 DLPI_INLINE void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
 
-/* Count, and wake whoever sleeps on the word with one of these bits. */
+/* Count an event in *word, and wake all threads that sleep on the word with one of these bits. */
 static void dlpi_event_ring(uint32_t *word, uint32_t bits, uint32_t shared) {
     dlpi_event_add(word);
     dlpi_futex_wake(word, INT_MAX, bits, (int)shared);
@@ -5531,13 +5540,15 @@ static void dlpi_event_ring(uint32_t *word, uint32_t bits, uint32_t shared) {
 
 /* ---- sleepers ---- */
 
-/* The bits by which the kernel tells sleepers apart: it has 32. No bits mean all sleepers. */
+/* Return the bits by which the kernel tells sleepers apart: it has 32. No bits mean all
+   sleepers. */
 DLPI_INLINE uint32_t dlpi_sleepers_bits(uint64_t mask) {
     uint32_t bits = (uint32_t)(mask | mask >> 32);
     return bits != 0 ? bits : UINT32_MAX;
 }
 
-/* Read who sleeps, or is about to. Whoever is not there finds what was published before this. */
+/* Return the bits of all that sleep or are about to. A thread whose bit is not there finds what the
+   caller published before this. */
 DLPI_INLINE uint64_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
     return DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
 }
@@ -5546,7 +5557,8 @@ DLPI_INLINE void dlpi_sleepers_enter(dlpi_sleepers *s, uint64_t bits) {
     DLPI_OR_SEQ(&s->mask, bits); /* B1 -> B1 */
 }
 
-/* Returns true if a waker has taken the bits: then it has woken this sleeper, and no other. */
+/* Take this sleeper's bits out of the mask. Returns true if a waker has taken them: then it has
+   woken this sleeper, and no other. */
 static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint64_t bits) {
     if ((DLPI_LOAD_SEQ(&s->mask) & bits) == 0) return true; /* B1 <- B1 */
     return (DLPI_AND_SEQ(&s->mask, ~bits) & bits) == 0;     /* B1 <-> B1 */
@@ -5554,19 +5566,19 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint64_t bits) {
 
 /* ---- wakers, after their publication ---- */
 
-/* Wake whoever sleeps with one of these bits, whatever the mask says. 0: wake all. */
+/* Wake all that sleep with one of these bits, whatever the mask says. bits 0: wake all sleepers. */
 static void dlpi_sleepers_ring(dlpi_sleepers *s, uint64_t bits) {
     dlpi_event_ring(&s->word, dlpi_sleepers_bits(bits), s->shared);
 }
 
-/* Take bits out of the mask and wake their sleepers. Returns false if others took them. */
+/* Take bits out of the mask and wake their sleepers. Returns false if others took all of them. */
 static bool dlpi_sleepers_take(dlpi_sleepers *s, uint64_t bits) {
     bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: the one that takes a bit out wakes */
     if (bits != 0) dlpi_sleepers_ring(s, bits);
     return bits != 0;
 }
 
-/* Wake at most n. Returns how many more could have been woken. */
+/* Wake at most n sleepers. Returns how many more the caller may wake elsewhere. */
 static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n) {
     uint64_t mask = DLPI_LOAD_SEQ(&s->mask), bits = 0; /* B1 <- B1 */
     for (; mask != 0 && n > 0; n--, mask &= mask - 1) bits |= mask & (0 - mask);
@@ -5574,7 +5586,7 @@ static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n) {
     return n;
 }
 
-/* Returns true if this one slept, and no other waker has woken it. */
+/* Wake the sleeper with this bit. Returns true if it slept and no other waker has woken it. */
 static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint64_t bit) {
     return (DLPI_LOAD_SEQ(&s->mask) & bit) != 0 && dlpi_sleepers_take(s, bit); /* B1 <- B1 */
 }
@@ -5584,20 +5596,20 @@ static void dlpi_sleepers_take_all(dlpi_sleepers *s) {
     if (bits != 0) dlpi_sleepers_ring(s, bits);
 }
 
-/* Wake all that the mask has. */
+/* Wake all sleepers that the mask has. */
 static void dlpi_sleepers_wake_all(dlpi_sleepers *s) {
     if (DLPI_LOAD_SEQ(&s->mask) != 0) dlpi_sleepers_take_all(s); /* B1 <- B1 */
 }
 
-/* Wake the one whose mask says what it waits for, if that is batch b. UINT64_MAX: it may be
-   anything. */
+/* Wake the one sleeper of this mask if it waits for batch b, or for any batch. b: UINT64_MAX wakes
+   it whatever it waits for. Only for a mask that says what its sleeper waits for. */
 static void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
     uint64_t what = DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
     if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
     dlpi_sleepers_take_all(s);
 }
 
-/* Wake one of them, in turn. */
+/* Wake one sleeper of the mask, another one at each call, in turn. */
 static void dlpi_sleepers_wake_next(dlpi_sleepers *s) {
     uint64_t all, next, turn = DLPI_LOAD_RLX(&s->word) & 63u; /* a hint */
     while ((all = DLPI_LOAD_SEQ(&s->mask)) != 0) {            /* B1 <- B1 */
@@ -5664,7 +5676,7 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
     return DLP_OK;
 }
 
-/* The header as read once, checked against the bytes there are. */
+/* Read a lane's header once, into *copy, and check it. Returns DLP_OK or DLP_ERR_CORRUPT. */
 static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
     if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
@@ -5750,7 +5762,8 @@ DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
     return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
 }
 
-/* What is left of timeout_ms since begin, as a time-out again. */
+/* Return what is left of timeout_ms since *begin. The first call sets *begin, which must be 0. A
+   time-out of 0 or below (DLP_NOWAIT, for ever) is returned as it is. */
 static int dlpi_time_left(int timeout_ms, uint64_t *begin) {
     if (timeout_ms <= 0) return timeout_ms;
     uint64_t now = dlpi_now_ns();
@@ -5789,7 +5802,7 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
 #endif
 #define DLPI_MPSC_QUANTUM 64u
 
-/* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
+/* Return the header of a bundle: offsets and sizes. All are 0 if a parameter is out of range. */
 DLPI_COLD static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity,
                                          uint32_t producers) {
     dlp_mpsc plan;
@@ -5834,7 +5847,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_by
     return DLP_OK;
 }
 
-/* Check what lies in memory against what its few free parameters make of it. */
+/* Check the header of a bundle, and copy it. Returns DLP_OK or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
     if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
@@ -5848,6 +5861,7 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
     return memcmp(copy, &found, offsetof(dlp_mpsc, pad0)) == 0 ? DLP_OK : DLP_ERR_CORRUPT;
 }
 
+/* Take the first lane without a producer. Returns its number, or DLP_ERR_BUSY if there is none. */
 static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     for (uint32_t i = 0; i < producers; i++) {
         uint32_t free_owner = 0;
@@ -5911,7 +5925,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uin
     return DLP_OK;
 }
 
-/* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+/* Give lane i the next turn if it has records. Returns DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
     if (stock == 0) return DLP_EMPTY;
@@ -5922,7 +5936,8 @@ static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     return DLP_OK;
 }
 
-/* Look at all lanes, from the one after that in turn on. */
+/* Look at all lanes, from the next one on, and give the first with records its turn. Returns as
+   dlpi_mpsc_try_turn: DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
     uint32_t i = rx->turn;
     for (uint32_t k = 0; k < rx->producers; k++) {
@@ -5937,7 +5952,8 @@ static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
     return (uint64_t *)dlpi_at(rx->bundle, sizeof(dlp_mpsc) + word * (uint64_t)DLPI_LINE);
 }
 
-/* Go through the lanes whose bits are set. */
+/* Give the first lane whose ready bit is set, and which has records, its turn. Returns DLP_OK,
+   DLP_EMPTY or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
     for (uint32_t k = 0; k <= rx->ready_words; k++) {
         while (rx->bits) {
@@ -6062,7 +6078,7 @@ typedef uint64_t dlpi_claim_word;
 DLPI_INLINE uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
 DLPI_INLINE uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
 DLPI_INLINE uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
-/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
+/* True if generation g is older than batch b. Both are modulo 2^39 and at most 2^38 apart. */
 DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
@@ -6101,7 +6117,7 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
     return DLPI_LOAD_SEQ(owner); /* O1 <- O1 */
 }
 
-/* Swap the owner's word from seen to word. False if it was no longer seen. */
+/* Swap the owner word from `seen` to `word`. Returns false if the word was no longer `seen`. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
@@ -6112,12 +6128,13 @@ DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
-/* The owner says what is with the record now. */
+/* Write what is with a record from now on. Only the owner of the record calls this. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
-/* The first unit of batch b that may be free, as far as is known. */
+/* Return the first unit of batch b that may be free. All units below it are claimed, unless units
+   were freed since; the cursor is a hint. */
 DLPI_INLINE uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
     uint64_t next = DLPI_LOAD_RLX(cursor); /* a hint; rescans makes everybody ignore it */
     return dlpi_gen(next) == (b & DLPI_GEN_MASK) ? dlpi_gen_low(next) : 0;
@@ -6128,15 +6145,15 @@ DLPI_INLINE void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_
 
 /* ---- units free again ---- */
 
-/* What the owner word is for a unit of batch b that is freed again: nobody's, older than b, and
-   another value each time: a claimer that read the one before, and slept while the unit was claimed
-   and freed once more, finds it changed. */
+/* Return a new owner word for a unit of batch b that is freed again: nobody's, older than b, and
+   another word each time. So a claimer that read the word before, and slept while the unit was
+   claimed and freed once more, finds the word changed. */
 DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
     uint32_t n = DLPI_ADD_SEQ(frees, 1u); /* O1: a number of its own */
     return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
 }
 
-/* What it is while reader `who` sends it back. */
+/* Return the owner word of a unit of batch b while reader `who` sends the unit back. */
 DLPI_INLINE uint64_t dlpi_claim_reserved(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
 }
@@ -6147,8 +6164,8 @@ DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
-/* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
-   once more: by whom orders the look. */
+/* True if the unit of batch b was freed and nobody has claimed it since. The caller has just done
+   the rows of this unit once more; its own claim orders this look. */
 DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) {
     uint64_t now = DLPI_LOAD_RLX(owner); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
@@ -6156,17 +6173,20 @@ DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) 
 
 /* ---- a bit for each unit that may be free, where they are many ---- */
 
+/* Mark that unit u may be free. */
 DLPI_INLINE void dlpi_claim_may(uint64_t *bits, uint32_t u) {
     DLPI_OR_SEQ(bits, UINT64_C(1) << u % 64); /* O2 -> O2, before O1 */
 }
+/* Mark that unit u is claimed. */
 DLPI_INLINE void dlpi_claim_taken(uint64_t *bits, uint32_t u) {
     DLPI_AND_SEQ(bits, ~(UINT64_C(1) << u % 64)); /* O2: after O1 */
 }
+/* Return the bits of 64 units; a unit whose bit is set may be free. */
 DLPI_INLINE uint64_t dlpi_claim_those(const uint64_t *bits) {
     return DLPI_LOAD_SEQ(bits); /* O2 <- O2 */
 }
 
-/* Everybody is to look once without cursors. */
+/* Make every reader look once without its cursor, by another number in *rescans. */
 DLPI_INLINE void dlpi_claim_rescan(uint64_t *rescans) {
     DLPI_ADD_SEQ(rescans, UINT64_C(1)); /* R1 -> R1 */
 }
@@ -6230,15 +6250,16 @@ DLPI_INLINE bool dlpi_ready_is(uint64_t word, uint64_t b) {
 DLPI_INLINE uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
     return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
 }
-/* Has batch b, or a later one in its record, left the stage? */
+/* True if batch b, or a later batch in the same record, has left the stage. */
 DLPI_INLINE bool dlpi_ready_past(uint64_t word, uint64_t b) {
     return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
+/* Return the bits that a batch of `count` rows has in done word number `word` when it is full. */
 DLPI_INLINE uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
 }
-/* Bits of rows [row, end), which lie in one word. */
+/* Return the bits of rows [row, end), which lie in one done word. */
 DLPI_INLINE uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
     uint32_t n = end - row;
     uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
@@ -6247,7 +6268,7 @@ DLPI_INLINE uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
 
 /* ---- writers ---- */
 
-/* Rows of batch b are complete. Returns the word's bits: what is complete by now. */
+/* Set the bits of rows of batch b that are complete. Returns all bits that the word has now. */
 DLPI_INLINE uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
     do {
@@ -6256,13 +6277,13 @@ DLPI_INLINE uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uin
     return (uint32_t)now;
 }
 
-/* The bits of done[i] of batch b, none when the word is of another generation. */
+/* Return the bits of done[i] for batch b; 0 if the word is of another generation. */
 DLPI_INLINE uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
     return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
 }
 
-/* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
+/* Return the bits of `mask` whose rows are missing; 0 if the word is of a later batch: b is out. */
 DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
     int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
@@ -6270,8 +6291,8 @@ DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t 
     return newer == 0 ? mask & ~(uint32_t)word : mask;
 }
 
-/* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
-   ready as it was before; the hint is for its redo count only. */
+/* True if all done words of batch b are full. Starts at the hint in *scan, and moves it; scan is
+   NULL if there is none. seen: ready as it was before; the hint is for its redo count only. */
 DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
                                   uint32_t count, uint64_t seen) {
     uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
@@ -6287,25 +6308,27 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
     return i == words;
 }
 
-/* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
+/* Let batch b out. seen: ready, read before the words were found full. True for one of several
+   callers. */
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 /* Complete the one row of batch b, by its claimant, which alone writes the bits until the batch is
-   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is
-   not what it was before the bit, and the swap fails. Returns false then. */
+   out. Then let the batch out. Recovery may find the bit and let the batch out before. In that case
+   ready is not what it was before the bit, and the swap fails. Returns false then, else true. */
 DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
     uint64_t seen = DLPI_LOAD_RLX(ready);     /* Y1: before the bit, which releases */
     DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
     return dlpi_gather_close(ready, seen, b); /* Y1 -> Y1 */
 }
-/* By the one that has all of the batch; the same without rows; and where nothing goes back. */
+/* Let batch b out, by the only worker that has rows of it. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
 DLPI_INLINE void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
+/* Let batch b out of a stage to which no batch is sent back. */
 DLPI_INLINE void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, b + 1); /* Y1 -> Y1 */
 }
@@ -6321,11 +6344,12 @@ DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
 
 /* ---- rows and batches that go back ---- */
 
+/* Clear the bits of rows that are to be done once more. */
 DLPI_INLINE void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
     DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
 }
 
-/* Batch b is not out, after all: ready becomes that of the batch before, with another count. */
+/* Take back that batch b is out: ready becomes that of the batch before, with another count. */
 DLPI_INLINE void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
     uint64_t next = (DLPI_LOAD_SEQ(ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
     DLPI_STORE_SEQ(ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
@@ -6374,7 +6398,7 @@ DLPI_INLINE uint64_t dlpi_credit_look(const uint64_t *counter) {
     return DLPI_LOAD_ACQ(counter); /* T1, V1 <- T1, V1 */
 }
 
-/* The counter will not move any more: word, which is not 0, says so; 0: it goes on. */
+/* Say by a word other than 0 that the counter will not move any more. 0 says that it goes on. */
 DLPI_INLINE void dlpi_credit_close(uint32_t *end, uint32_t word) {
     DLPI_STORE_SEQ(end, word); /* T1 -> T1: after the counter */
 }
@@ -6385,7 +6409,8 @@ DLPI_INLINE uint32_t dlpi_credit_closed(const uint32_t *end) {
 DLPI_INLINE void dlpi_credit_take(uint32_t *cell, uint32_t word) {
     DLPI_STORE_RLX(cell, word); /* C1, C2: only one takes */
 }
-/* word: 0, free; or what else is with the cell now. */
+/* Give the cell back. word: 0 means that the cell is free. Another word means that something else
+   still uses the cell; a later call with 0 frees it. */
 DLPI_INLINE void dlpi_credit_done(uint32_t *cell, uint32_t word) {
     DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
 }
@@ -6414,6 +6439,7 @@ DLPI_INLINE uint32_t dlpi_credit_held_look(const uint32_t *cell) {
    Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
    a batch: until the record of the batch is used again, when nobody may look). */
 
+/* Take the record for one writer. mine: not 0. Returns false if another writer took it first. */
 DLPI_INLINE bool dlpi_first_take(uint32_t *word, uint32_t mine) {
     uint32_t none = 0;
     return DLPI_CAS_SEQ(word, &none, mine); /* E1, F1: the first one stays */
@@ -6457,27 +6483,31 @@ DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
 DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
     return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
 }
-/* May batch b be taken still, by this word? */
+/* True if, by this word, batch b is still offered: neither taken nor over. */
 DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
     return (word & ~DLPI_OFFER_TAKEN) <= b;
 }
+/* True if the reader has given batch b back, or if the batch was withdrawn. */
 DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
     return dlpi_offer_look(word) == b + 1;
 }
 
-/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
+/* Take batch b, which the cell had a moment ago, for the reader. Returns false if it was
+   withdrawn. */
 DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
     uint64_t was = dlpi_offer_look(word);
     return dlpi_offer_open(was, b) &&
            DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
 }
 
-/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
+/* Give batch b back, by the reader, after its last read. If no one withdraws the offers of this
+   reader, it need not have taken the batch. */
 DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
     DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
 }
 
-/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
+/* Take back an offer that the reader has not taken, before the cell is used again. Returns true if
+   the batch is over: withdrawn now, or given back before. */
 DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
     uint64_t was = dlpi_offer_look(word);
     if (was == b + 1) return true;
@@ -6523,7 +6553,7 @@ static inline uint64_t dlpi_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* One more word into a hash. For a fixed h a bijection of word, and the other way round. */
+/* Return the hash h with one more word in it. For a fixed h or a fixed word it is a bijection. */
 static inline uint64_t dlpi_absorb(uint64_t h, uint64_t word) {
     return dlpi_mix((h ^ word) + DLPI_GOLDEN);
 }
@@ -6536,7 +6566,7 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
 }
 
-/* The high half of a * b; the low half goes to *low. */
+/* Return the high half of a * b. The low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
@@ -6581,25 +6611,25 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
-   kinds of rounds take what they need of it. */
+/* Return a keyed hash of half a number. Its bits 24..47 and 0..31 are well mixed, of the latter the
+   high ones more. Each of the two kinds of rounds takes the bits that it needs. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
-/* What a round adds to left: 0..left_values-1. */
+/* Return what a round adds to left, 0..left_values-1. */
 static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
                                        const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
-/* What a round adds to right, to be cut to right_bits. */
+/* Return what a round adds to right. The caller cuts the sum to right_bits. */
 static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
     return (uint32_t)(dlpi_round_hash(left, key) >> 24);
 }
 
-/* x, or x - a where x >= a: without a branch, for it would be mispredicted half the time. */
+/* Return x, or x - a if x >= a. A branch would be mispredicted half the time, so there is none. */
 static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
     uint32_t less = x - a;
     return x < a ? x : less;
@@ -6633,7 +6663,7 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+/* Set the shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
 static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
     /* cppcheck-suppress ctuuninitvar; n is set */
@@ -6688,15 +6718,15 @@ DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
 #ifdef DLPI_ORDER_AVX2
 #define DLPI_AVX2 __attribute__((target("avx2")))
 
-/* dlpi_round_hash of four halves, each in the low word of a lane. */
+/* Hash four halves, as dlpi_round_hash does one. Each half is in the low word of a lane. */
 DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
     __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
     z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
-   multiplications overlap. */
+/* Put the 16 numbers x .. x + 15 through the network once, as dlpi_permutation_step does with one.
+   Four vectors of four lanes let the multiplications overlap. */
 DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
                                                      uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
@@ -6726,6 +6756,7 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
+/* Write the values of positions `first` and on. Returns how many: a multiple of 16, up to count. */
 DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
                                                       uint32_t count, uint64_t *out) {
     uint32_t done = 0;
@@ -6749,7 +6780,7 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
     for (; done < count; done++) out[done] = UINT64_MAX;
 }
 
-/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+/* Make *p the permutation of n, seed and epoch, if it is another one now. Returns p. */
 static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n,
                                                          uint64_t seed, uint64_t epoch) {
     if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
@@ -6773,7 +6804,7 @@ typedef struct dlpi_order_ops {
     void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
-/* The table of an order; NULL if there is no such order. */
+/* Return the table of an order (DLP_ORDER_*), or NULL if there is no such order. */
 static const dlpi_order_ops *dlpi_order_of(int32_t order);
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -6792,7 +6823,8 @@ static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_i
     return d->subset ? d->n_subset : n_items;
 }
 
-/* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
+/* Return the next item from i on with n * weight above total (heavy) or not (!heavy); n if none
+   is. */
 static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
                                 int heavy) {
     for (; i < n; i++) {
@@ -6802,11 +6834,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
-   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
-   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
-   item is there while the residue is above a bucket, and lights left at the end fill theirs
-   exactly. */
+/* Fill the n buckets of t. Each turn closes a bucket: the light one at `light` with the heavy
+   item's units on top. Once the heavy item has no more than a bucket left, the turn closes its own,
+   with units of the next heavy one on top. What is left of the heavy item is high:low. Units and
+   space are equal at every turn. So a light item is there while the residue is above a bucket, and
+   light items left at the end fill their buckets exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -6837,6 +6869,7 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
     }
 }
 
+/* Return the bytes of the table of weights; 0 if the order has none. */
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
     if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
@@ -6854,15 +6887,16 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
+/* Return the positions of an epoch; 0 if only the user's batch sampler knows. */
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+/* Fill *err with what is wrong with a desc. Returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
-/* Refuse a number of a desc. field: behind the name of its desc and a dot. */
+/* Refuse a number of a desc. field: "desc.name". words: what it must be. Returns DLP_ERR_ARG. */
 static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
     return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
                             got, words);
@@ -6908,7 +6942,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
-/* The first of its functions that is given, or NULL. */
+/* Return the name of the first callback that is given, or NULL if none is. */
 static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     if (s->next != NULL) return "next";
     if (s->begin != NULL) return "begin";
@@ -6917,7 +6951,7 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     return s->why != NULL ? "why" : NULL;
 }
 
-/* Check all of a desc but batches. Returns 0, or DLP_ERR_ARG and fills err. */
+/* Check all of a desc but its batch sampler. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
@@ -6959,8 +6993,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do, for a saved state's
-   fingerprint. */
+/* Return a hash of subset, weights, samples per epoch and function_id, for the fingerprint of a
+   saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -7015,7 +7049,8 @@ static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     if (o->ops->begin != NULL) o->ops->begin(o);
 }
 
-/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
+/* Return a random word for a position. Two rounds: with one, epochs could draw from one sequence in
+   another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
@@ -7092,8 +7127,8 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
-   that is out of range comes out as n_items or more: the caller checks. */
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. If a user's function
+   returns an index out of range, n_items or more is written, and the caller must check it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
@@ -7103,9 +7138,9 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
-   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
-   after any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1:
+   the one at a keyed position of the epoch or, for draws with replacement, one more draw, at a
+   position after any epoch's end. The view is copied, because it may be at another epoch. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;
@@ -7124,7 +7159,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* --- Ranks ------------------------------------------------------------------------------------ */
 
-/* The rows [*first, *first + what is returned) of n that are those of a rank. */
+/* Return how many of the n rows of a batch this rank has. *first gets the first of them. */
 static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
     *first = 0;
     if (world == 1) return (uint32_t)n; /* without its divisions */
@@ -7172,19 +7207,19 @@ static inline uint64_t dlpi_part_size(const dlpi_part_plan *q, uint64_t part) {
     return q->first[part + 1] - q->first[part];
 }
 
-/* Where stream s begins in the epoch's items, one after another: s * T / C. */
+/* Return where stream s begins among the epoch's items, one after another: s * T / C. */
 static uint64_t dlpi_stream_first(const dlpi_part_plan *q, uint64_t s) {
     uint64_t t = dlpi_parts_items(q), c = q->streams;
     return t / c * s + t % c * s / c;
 }
 
-/* Full batches whose rows are cut evenly among the streams. */
+/* Return the number of full batches, whose rows are cut evenly among the streams. */
 static uint64_t dlpi_parts_full(const dlpi_part_plan *q) {
     return q->steps ? q->steps : dlpi_parts_items(q) / q->batch;
 }
 
-/* The stream that row r of the last, short batch comes from; what streams before it have left is
-   taken off r. */
+/* Return the stream from which row *r of the last, short batch comes. *r becomes the number of the
+   row among those that this stream has left. */
 static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     uint64_t taken = dlpi_parts_full(q) * (q->batch / q->streams);
     uint64_t low = 0, high = q->streams; /* rests of streams below low are at most r */
@@ -7199,8 +7234,8 @@ static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     return (uint32_t)low;
 }
 
-/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
-   for the position at of the epoch. */
+/* Return the place of position `at` among the epoch's items. *n is lowered to the number of places
+   from there on that follow each other in one stream. *end gets the end of that stream. */
 static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t *n, uint64_t *end) {
     uint64_t each = q->batch / q->streams, full = dlpi_parts_full(q);
     uint64_t k = at / q->batch, r = at % q->batch, s, left, offset;
@@ -7221,7 +7256,7 @@ static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t 
     return offset;
 }
 
-/* The last of the n + 1 sums that is not above g. */
+/* Return the last index i < n with first[i] <= g, in an array of n + 1 ascending sums. */
 static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     uint64_t low = 0, high = n;
     while (high - low > 1) {
@@ -7234,7 +7269,7 @@ static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     return low;
 }
 
-/* The parts of an epoch in their order, with the sums of their items. */
+/* Return the parts of an epoch in their order, with the sums of their items. q keeps two epochs. */
 static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epoch) {
     uint64_t n = q->n_parts, sum = 0;
     dlpi_part_order *o = &q->orders[epoch & 1];
@@ -7250,8 +7285,8 @@ static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epo
     return o;
 }
 
-/* What position `at` of an epoch is, and as many as n after it. Past the epoch's last item (a batch
-   that is padded) it begins again. */
+/* Set *x to the piece at position `at` of an epoch: its part, item, and length, at most n. Past the
+   epoch's last item (a batch that is padded) positions begin again. */
 static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uint64_t n,
                              dlpi_piece *x) {
     uint64_t end, j, part_end, g;
@@ -7274,6 +7309,7 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
+/* Write the dataset indices of a piece's items. *items: a permutation kept from call to call. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
@@ -7286,7 +7322,7 @@ static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, 
         index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
 }
 
-/* A number that differs where counts or id do. */
+/* Return a hash of id and of the item counts of all parts. */
 static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, id, q->n_parts);
     return dlpi_order_hash_array(h, q->first, q->n_parts + 1);
@@ -7294,8 +7330,8 @@ static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
 
 /* ---- how many parts a batch can need ---- */
 
-/* Items in all parts of at most `size` items together; where there are more than n, any number
-   above n. */
+/* Count the items of all parts that have at most `size` items each. If the sum is above n, any
+   number above n may be returned. */
 static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_t n) {
     uint64_t all = 0;
     for (uint64_t i = 0; i < q->n_parts && all <= n; i++)
@@ -7303,9 +7339,9 @@ static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_
     return all;
 }
 
-/* How many whole parts can lie within n items at most. Those are the smallest: all that have at
-   most `low` items, which is the largest size such that these have no more than n together, and of
-   those with one item more as many as there is room for. */
+/* Return how many whole parts can lie within n items at most. The smallest parts give this number.
+   Let `low` be the largest size such that the parts of at most `low` items have no more than n
+   together. All these parts count, and as many parts of low + 1 items as there is room for. */
 static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     uint64_t low = 0, high = n + 1, count = 0, sum = 0;
     while (high - low > 1) {
@@ -7322,11 +7358,11 @@ static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     return count + (n - sum) / (low + 1);
 }
 
-/* The most parts that count rows from position `at` on can need, whatever the order of parts. The
-   rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
-   maybe; every other part that it touches lies in it whole, within the rows between its first and
-   its last. So there are at most two parts for each run, and as many as lie within all rows
-   between; where streams begin again, a run may be two. */
+/* Return the most parts that `count` rows from position `at` on can need, whatever the order of
+   parts. The rows are runs of neighbours, one of each stream. A run begins in one part and may end
+   in another. Every other part that it touches lies whole within the rows between its first and its
+   last. So there are at most two parts for each run, and as many as lie within all rows between.
+   Where streams begin again, a run may be two. */
 static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
     uint64_t ends = 0, between = 0, not_empty = 0, all, runs = q->steps != 0 ? 2 : 1;
     for (uint64_t i = 0; i < q->n_parts; i++) not_empty += dlpi_part_size(q, i) > 0;
@@ -7380,28 +7416,29 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
+/* Return the number of inputs that stream s has in one pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
 }
 
-/* ... of the one that has the most. */
+/* Return the number of inputs per pass of the stream that has the most. */
 static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* If each of `own` streams had no item in so many passes of an epoch that had none before, none
-   ever comes. Two passes from anywhere have a whole one among them. That is enough if a stream has
-   the same inputs in each pass, or if these streams are all of them. Otherwise each pass deals
-   own / streams of the inputs again, and an input with items stays unseen with a chance of about
-   2^-16. own 0: of one stream, whatever the others had. */
+/* Return the number of passes without any item after which a stream counts as empty for good. own:
+   streams that all had no item; 0 means one stream, whatever the others had. Two passes from
+   anywhere have a whole one among them. That is enough if a stream has the same inputs in each
+   pass, or if these streams are all of them. Otherwise each pass deals own / streams of the inputs
+   again, and an input with items stays unseen with a chance of about 2^-16. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
     if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
 
-/* The j-th input of a pass over those that stream s has by weight. */
+/* Return input j of a pass over the inputs that stream s has by weight. */
 static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
                                   uint64_t j) {
     const uint32_t *own = q->members + q->first[s];
@@ -7413,7 +7450,7 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+/* Write the indices of n inputs of stream s, from this ordinal on. All must be of one pass. */
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
@@ -7430,14 +7467,14 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
-/* The permutation of an input's n items, in this pass. */
+/* Set *items to the permutation of the n items of an input in this pass. */
 static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                              uint64_t input, uint64_t pass, uint64_t n) {
     uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, input), pass);
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* The permutation of a window of n items of stream s, which begins after that cursor. */
+/* Set *items to the permutation of n items of stream s: the shuffle window behind this cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                               uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
@@ -7445,7 +7482,7 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* A number that differs where anything does that the order follows from. */
+/* Return the hash h with all in it that the order of inputs follows from. */
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
@@ -7469,12 +7506,13 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 #define DLPI_CURSORS_JOINED 0x7eu
 #define DLPI_BRANCHES 8u /* lists that are joined, at most */
 
+/* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
-   epoch, which no epoch reads, or 10^13 in one without an end. */
+/* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
+   room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
@@ -7482,6 +7520,7 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     return bits < most ? bits : most;
 }
 
+/* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
     for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
         const uint32_t from = *bit % 8;
@@ -7490,6 +7529,7 @@ static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value
     }
 }
 
+/* Return n bits from bit number *bit on, and add n to *bit. */
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
     uint64_t value = 0;
     for (uint32_t i = 0; i < n; i++, ++*bit)
@@ -7504,34 +7544,36 @@ typedef struct dlpi_cursors {
     uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
 
+/* Return the bytes that stand before the cursors. */
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
+/* Return the bits of one cursor, or of one path if lists are joined. */
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
     uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
     for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
     return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
 }
 
-/* Are these of one order? */
+/* True if the cursors of both have the same layout, as those of one order have. */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
     return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
            a->place_bits == b->place_bits && a->lists == b->lists &&
            a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
 }
 
-/* Bytes of n cursors in a state. */
+/* Return the bytes that the header and its n cursors take in a state. */
 static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
     return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
-/* How many fit into so many bytes. */
+/* Return how many cursors fit into so many bytes, which hold the header, too. */
 static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
     return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
 }
 
-/* at: zeros. */
+/* Write the header that stands before the cursors. The bytes at `at` must be zeros. */
 static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
@@ -7550,7 +7592,7 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
 }
 
-/* The rest of what stands before paths, from that bit on. */
+/* Read the rest of a header before paths, from that bit on. Returns false if it is not valid. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
     const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
@@ -7568,7 +7610,7 @@ static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t
     return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* Of saved bytes; false: there is nothing like it in them. */
+/* Read the header of a state's cursors. Returns false if the bytes hold no valid cursors. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
     if (bytes < 7) return false;
@@ -7588,6 +7630,7 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
+/* Write *x as cursor number i behind the header at `at`. The bits there must be zeros. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
@@ -7643,8 +7686,8 @@ static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i,
     x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
 }
 
-/* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
-   Returns false if they differ. */
+/* Copy cursor k of the state `from` to cursor i of the state `at`, whose bits there must be zeros.
+   If `compare` is set, compare the two cursors instead. Returns false if they differ, else true. */
 static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
                              uint32_t k, bool compare) {
     const uint32_t bits = dlpi_cursor_bits(c);
@@ -7683,7 +7726,7 @@ static inline bool dlpi_weighed_lighter(const dlpi_weighed *x, const dlpi_weighe
     return x->weight < y->weight || (x->weight == y->weight && x->number < y->number);
 }
 
-/* The first of a heap of n streams, lightest first, has become heavier. */
+/* Restore a heap of n streams, lightest first, whose first stream has become heavier. */
 static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     for (uint64_t i = 0, least; (least = 2 * i + 1) < n; i = least) {
         dlpi_weighed x = heap[i];
@@ -7694,7 +7737,7 @@ static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     }
 }
 
-/* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
+/* Write the stream of each input to owner[]. inputs [n_inputs], heap [streams]: scratch memory. */
 DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs,
                                         dlpi_weighed *heap, uint32_t *owner) {
     dlp_permutation places;
@@ -7715,7 +7758,7 @@ DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *
     }
 }
 
-/* Each stream's inputs, in their order, one stream after the other. */
+/* List the inputs of stream 0, then of stream 1 and so on, each in ascending order. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
@@ -7729,7 +7772,7 @@ static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner)
     q->first[0] = 0;
 }
 
-/* Deal all inputs; false: there is no memory for it. */
+/* Deal all inputs to the streams by weight. Returns false if there is no memory for it. */
 static bool dlpi_found_deal(dlpi_found_plan *q) {
     dlpi_weighed *inputs = malloc((size_t)q->n_inputs * sizeof *inputs);
     dlpi_weighed *heap = malloc((size_t)q->streams * sizeof *heap);
@@ -7780,7 +7823,7 @@ static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
     return q->first ? q->first[c] : c * q->chunk_rows;
 }
 
-/* Rows of chunk c as it is in the dataset. */
+/* Return the number of rows that chunk c has in the dataset. */
 static inline uint64_t dlpi_chunk_size(const dlpi_chunk_plan *q, uint64_t c) {
     if (q->first) return q->first[c + 1] - q->first[c];
     return c + 1 < q->n ? q->chunk_rows : q->last_rows;
@@ -7790,16 +7833,18 @@ static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
     return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
 }
 
-/* Of the rows of an axis, those that come in batches, and how many batches that makes. */
+/* Return how many of the rows of an axis come in batches: all, or only those of full batches. */
 static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
     return q->drop ? rows - rows % q->batch : rows;
 }
+/* Return the number of batches that an axis of so many rows has. */
 static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t rows) {
     uint64_t kept = dlpi_chunk_kept(q, rows);
     return kept / q->batch + (kept % q->batch != 0);
 }
 
-/* This rank's rows of batch k of an axis: *first is the first of them. Returns how many. */
+/* Return how many rows this rank has of batch k of an axis, whose length is `axis` rows. *first
+   gets the first of them. */
 static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
                                  uint64_t *first) {
     uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
@@ -7808,7 +7853,7 @@ static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64
     return count;
 }
 
-/* This rank's rows of an axis before row g. */
+/* Count the rows of this rank before row g of an axis, whose length is `axis` rows. */
 static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
     uint64_t first, full, k = g / q->batch;
     uint32_t count;
@@ -7819,14 +7864,15 @@ static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint6
     return k * full + (g - first < count ? g - first : count);
 }
 
-/* The end of what a chunk has of its axis; what is dropped may begin before the chunk. */
+/* Return the row of the axis at which the rows of the chunk end. If the last rows of the axis are
+   dropped, the chunk ends earlier. It has no rows if the dropped ones begin before it. */
 static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
     uint64_t end = x->from + x->size;
     if (end <= x->axis) return end;
     return x->axis > x->from ? x->axis : x->from;
 }
 
-/* Where in its buffer row g of the chunk's axis lies. */
+/* Return the place of row g of the axis in the chunk's buffer, which has this rank's rows alone. */
 static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
                                          uint64_t g) {
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
@@ -7834,8 +7880,8 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 
 /* ---- places ---- */
 
-/* Where in an epoch's order the last chunk stands, if it has fewer rows than the others, which all
-   have as many; else UINT64_MAX. */
+/* Return the place of the dataset's last chunk in the order of an epoch, if only this chunk has
+   fewer rows than the others. Returns UINT64_MAX if all chunks have as many rows. */
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
@@ -7844,7 +7890,8 @@ static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, ui
     return dlp_permutation_find(&o->permutation, last);
 }
 
-/* The place `at`, where so many rows and batches of the epoch come before it. */
+/* Set x to place `at` of an epoch. `size` is the number of rows of the chunk there. `rows` and
+   `batches` count what comes before it in the epoch. */
 static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_t epoch,
                            uint64_t at, uint64_t size, uint64_t rows, uint64_t batches) {
     *x = (dlpi_chunk_spot){true, epoch, at, size, rows, 0, 0, dlpi_chunk_kept(q, size)};
@@ -7856,7 +7903,8 @@ static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_
     }
 }
 
-/* Rows of the chunk that stands at a place, where chunks differ. */
+/* Return the rows of the chunk at place `at` of an epoch, if chunks differ; 0 past the last
+   place. */
 static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                    uint64_t at) {
     uint64_t c = 0;
@@ -7871,8 +7919,8 @@ static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_
                    x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
 }
 
-/* Make x the place `at` of an epoch. It walks there where chunks differ: on from where x is, if
-   that is before it. */
+/* Move x to place `at` of an epoch. If chunks differ, x walks there chunk by chunk, from its own
+   place if that is not behind `at`, else from the start of the epoch. */
 static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
                             dlpi_chunk_spot *x) {
     uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
@@ -7891,7 +7939,7 @@ static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t ep
     dlpi_chunk_put(q, x, epoch, at, at == uneven ? q->last_rows : q->chunk_rows, rows, batches);
 }
 
-/* The place of the chunk in which batch k of an epoch begins. */
+/* Move x to the place of the chunk in which batch k of an epoch begins. */
 static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t k,
                             dlpi_chunk_spot *x) {
     uint64_t full = q->chunk_rows, few = q->last_rows, uneven, at;
@@ -7913,7 +7961,7 @@ static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t ep
     dlpi_chunk_goto(q, o, epoch, at, x);
 }
 
-/* Rows of an epoch before its batch k. */
+/* Count the rows of an epoch that lie before its batch k. */
 static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                        uint64_t k) {
     dlpi_chunk_spot x = {0};
@@ -7924,8 +7972,8 @@ static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, 
 
 /* ---- sums ---- */
 
-/* Does every batch end where a chunk ends, or within one, in whatever order they come? in_order:
-   they come as they are in the dataset. */
+/* True if no batch spans two chunks, whatever the order of the chunks. in_order: the chunks come in
+   the order of the dataset, so only this order counts. */
 static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
     for (uint64_t c = 1; q->first != NULL && c < q->n; c++)
         if (q->first[c] % q->batch != 0) return false;
@@ -7934,9 +7982,9 @@ static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
            dlpi_chunk_size(q, q->n - 1) % q->batch == 0;
 }
 
-/* The most rows that this or any rank has of a chunk. A stretch of n rows has as many of a rank's
-   as the batches that fit in it, and one more, have at most; and where the axis ends with a part of
-   a batch, of that too. */
+/* Return the most rows that one rank, this or another, can have of one chunk. If batches span
+   chunks, a chunk holds whole batches and at most one more share of a cut batch. It may also hold
+   the share of the short batch that ends the axis. */
 static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
     uint64_t n = q->chunk_rows, share = (q->batch + q->world - 1) / q->world, rest = n % q->batch;
     uint64_t rows = n / q->batch * share, end;
@@ -7949,8 +7997,8 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* ---- the plan of a desc ---- */
 
-/* The counts of chunks: alike but for the last, or not. first: rows before each,
-   or NULL. */
+/* Set the sizes of the n chunks in q. `first` has the rows before each chunk, or is NULL. q->first
+   becomes NULL if all chunks but a smaller last one have as many rows. */
 static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
@@ -7969,7 +8017,8 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
     if (!alike) q->first = first;
 }
 
-/* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
+/* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
+   chunks of an epoch. in_order: chunks come in the order of the dataset. */
 static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
                                uint64_t *first, uint64_t positions, bool in_order,
                                dlpi_chunk_plan *q) {
@@ -8039,6 +8088,7 @@ static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
     return x;
 }
 
+/* Return the item of a dataset that stands at place x of this pass over it. */
 static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint64_t x) {
     uint64_t key = dlpi_absorb(dlpi_absorb(part->key, pass), part->items);
     dlp_permutation p;
@@ -8079,8 +8129,8 @@ static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
     return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
 }
 
-/* Entries of times to come hold the datasets whose next turn may run from then on: the first of
-   them, and link[] the others. */
+/* Fill the schedule. Entries of times to come list the datasets whose next turn may run from then
+   on: the entry has the first of them, and link[] the others. */
 static void dlpi_mix_schedule(dlp_mix *m) {
     uint32_t link[DLPI_MIX_DATASETS] = {0}, turns[DLPI_MIX_DATASETS] = {0};
     dlpi_mix_heap ready = {0};
@@ -8107,8 +8157,8 @@ static void dlpi_mix_schedule(dlp_mix *m) {
 
 /* --- The length of an epoch --- */
 
-/* Positions in which, wherever they begin, dataset d comes at least `items` times: whole periods,
-   or, since counts are within one of their shares at both ends, the share of one more item. */
+/* Return positions in which the dataset comes at least `items` times, wherever they begin: whole
+   periods or, as counts are within one of their shares at both ends, the share of one more item. */
 static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = (part->items + w - 1) / w;
     uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
@@ -8118,7 +8168,8 @@ static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     return share < whole ? share : whole;
 }
 
-/* Positions in which it comes at most `items` times; 1 where there are none. */
+/* Return positions in which the dataset comes at most `items` times, wherever they begin; at least
+   1. */
 static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = part->items / w;
     uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
@@ -8129,6 +8180,7 @@ static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     return share > 0 ? share : 1;
 }
 
+/* Return the samples of an epoch. `until` (DLP_MIX_*) says which dataset decides. */
 static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
     uint64_t samples = until == DLP_MIX_FIRST ? UINT64_MAX : 0, most = 0;
     for (uint32_t d = 0; d < m->n; d++) {
@@ -8156,6 +8208,7 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
     return a;
 }
 
+/* Fill *err, which may be NULL. Returns DLP_ERR_MEMORY. */
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
     dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
     if (err) err->errnum = ENOMEM;
@@ -8184,7 +8237,8 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The weights' greatest common divisor and what they add up to when divided by it. */
+/* Find the greatest common divisor of the weights, and the period: the sum of the divided weights.
+   Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
@@ -8227,6 +8281,8 @@ static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
 
 /* --- The order --- */
 
+/* Return the dataset that has this position. *draw: how many items it gave before, in all
+   epochs. */
 static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
                                           uint64_t *draw) {
     uint64_t at = epoch * m->samples + position;
@@ -8277,7 +8333,7 @@ DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_e
     return DLP_OK;
 }
 
-/* Of a sampler's desc only what has nothing to do with the order stays. */
+/* Clear a sampler's desc, but for the fields that have nothing to do with the order. */
 static void dlpi_mix_clear(dlp_sampler_desc *to) {
     dlp_sampler_desc clear = {0};
     clear.threaded = to->threaded;
@@ -8323,12 +8379,12 @@ DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
    out has holes, and its k stands still. So k does not follow from the number of a batch, and a
    state keeps the phase (k + h) mod P. */
 
-/* The seed of list l. The first list has the seed of the pipe. */
+/* Return the seed of list l. List 0 has the seed of the pipe itself. */
 static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
-/* The phase of stream s where an epoch begins. */
+/* Return the phase of stream s at the start of an epoch, 0..period-1. */
 static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
     return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
 }
@@ -8337,7 +8393,7 @@ static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) 
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
-/* Rows in a row, wherever they begin: how many of them are of list b, at most. */
+/* Return how many of `rows` rows in a row come from list b at most, wherever they begin. */
 static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
                                    uint64_t rows) {
     const uint64_t rest = rows % period;
@@ -8383,6 +8439,7 @@ struct dlp_buckets {
     char why[256];
 };
 
+/* Write into b->why that an item is too long. Returns -1, for the caller to return. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
@@ -8399,7 +8456,7 @@ static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch
     w->read = 0;
 }
 
-/* Read up to `most` more positions of a window. */
+/* Read up to `most` more positions of a window. Returns 0, or -1 with the reason in b->why. */
 static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
     dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
@@ -8418,7 +8475,7 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* One pass of a counting sort by eleven bits of the keys. */
+/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
 static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
     uint32_t begin[2048] = {0}, sum = 0;
     for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
@@ -8430,7 +8487,7 @@ static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int
     for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
 }
 
-/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+/* Sort the window by length. Items of equal length keep their order: each pass is stable. */
 static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     uint64_t all = 0;
     for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
@@ -8442,8 +8499,9 @@ static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     }
 }
 
-/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
-   multiple of divisible_by, unless it is all that is left. */
+/* Return the number of rows of the batch that begins at place i of the sorted keys. It is as many
+   as batch_size and max_tokens allow, rounded down to a multiple of divisible_by. If the batch
+   takes all rows that are left, the number is not rounded. */
 static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
     uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
     if (b->d.max_tokens == 0) rows = most;
@@ -8464,7 +8522,8 @@ static void dlpi_window_cut(dlp_buckets *b) {
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
-/* Make a window the present one, and begin to read the one after it. */
+/* Make window `number` of an epoch the present one, sorted and cut into batches, and begin to read
+   the window after it. Returns 0, or -1 with the reason in b->why. */
 DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
@@ -8486,6 +8545,8 @@ static int dlpi_buckets_begin(void *user, uint64_t epoch) {
     return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
 }
 
+/* Write the indices of the next batch. Returns how many, 0 at the end of the epoch, or -1 with the
+   reason in b->why. max: room for indices; at least batch_size. */
 static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint32_t turn, from, n;
@@ -8593,7 +8654,8 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
 
-/* Look for items that are too long, and hash the lengths, four strands at once. */
+/* Check that no item is too long, and hash all lengths into *hash, four lanes at once. Returns 0,
+   or -1 with the reason in b->why. */
 static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     uint64_t lane[4] = {1, 2, 3, 4};
     *hash = b->d.lengths_id;
@@ -8618,7 +8680,7 @@ static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
                                   sizeof words / sizeof *words);
 }
 
-/* Allocate the windows, or free them. */
+/* Allocate all arrays (have), or free them (!have). Returns false if there is no memory. */
 static bool dlpi_buckets_blocks(dlp_buckets *b, bool have) {
     const uint64_t n = UINT64_C(8) * b->d.window;
     const dlpi_block all[] = {
@@ -15395,7 +15457,7 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
     return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
 }
 
-/* Offsets of the parts; returns the bytes of all. */
+/* Set the offsets of the parts in *h. Returns the bytes of the whole area. */
 static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                          uint32_t slots) {
     const uint64_t line = DLPI_LINE;
@@ -15412,13 +15474,14 @@ static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t 
 
 /* ---- the scheduler's side ---- */
 
-/* Batch + 1 that slot k has; 0: none yet. */
+/* Return the number + 1 of the batch that slot k has; 0 if it has had none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
     return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
-/* Must the scheduler leave batch b, in the slot of this word, to the subscriber? */
+/* True if batch b must be left to a subscriber, whose word of the slot this is: it has b, or a
+   place. */
 static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_t *word,
                               uint64_t b) {
     uint64_t was = dlpi_offer_look(word), at;
@@ -15428,13 +15491,13 @@ static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_
     return b - (at < join ? join : at) < dlpi_credit_seen(&k->keep); /* H6 <- H6 */
 }
 
-/* Is subscriber i, of those in the set, to have batch b? */
+/* True if subscriber i is in the set (a bit for each) and batch b is not before its first batch. */
 static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
     uint64_t join = DLPI_LOAD_RLX(&dlpi_share_admit(p->share, i)->join); /* H2: our own */
     return (set >> i & 1) != 0 && join <= b;
 }
 
-/* Have those in the set, which the pipe waits for, given back batch b, in slot k? */
+/* True if all in the set `waited`, for which the pipe waits, have given back batch b in slot k. */
 static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
     for (uint32_t i = 0; i < p->share->max_subscribers; i++)
         if (dlpi_share_has(p, waited, i, b) &&
@@ -15443,8 +15506,8 @@ static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k
     return true;
 }
 
-/* May slot k, which all others have given back, be used again? Nobody waits for the subscribers in
-   the set. They lose what the slot has, but none of them does if one has taken it. */
+/* True if slot k, which all others have given back, may be used again. Nobody waits for the set
+   `late`. They lose what the slot has, but none of them does if one has taken it. */
 static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1;
@@ -15513,7 +15576,7 @@ static dlpi_bslot *dlpi_subscriber_slot(const dlpi_subscriber *c, uint32_t s) {
     return (dlpi_bslot *)(void *)(c->slots + s * c->slot_stride);
 }
 
-/* Say how many offers are its own: those that it has a place for. */
+/* Publish how many offers the scheduler must leave to this subscriber: as many as it has places. */
 static void dlpi_subscriber_keep(dlpi_subscriber *c) {
     uint64_t n = c->behind == DLP_FULL_DROP_NEW ? c->max_held - c->n_held : c->waits;
     uint64_t was = DLPI_LOAD_RLX(&c->mine->keep); /* our own */
@@ -15548,13 +15611,13 @@ static int dlpi_subscriber_lend(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_
     return DLP_OK;
 }
 
-/* Give back what slot s has: batch b. */
+/* Give back batch b, in slot s, and wake the scheduler. */
 static void dlpi_subscriber_give(dlpi_subscriber *c, uint64_t b, uint32_t s) {
     dlpi_offer_give(&c->released[s], b); /* H4 -> H4 */
     c->ops->wake(c);
 }
 
-/* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
+/* Lend batch b, which is taken. Returns DLP_OK, DLP_SKIP if it is passed over, or its error. */
 static int dlpi_subscriber_have(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
@@ -15578,7 +15641,8 @@ static bool dlpi_subscriber_is_ready(const dlpi_subscriber *c, uint64_t b, uint3
                          b); /* Y1 <- Y1 */
 }
 
-/* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
+/* Find the slot of batch b. Returns DLP_OK if b is ready, DLP_EMPTY if not, DLP_SKIP if its slot
+   went on. */
 static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
     const dlpi_bslot *slot;
     uint64_t header;
@@ -15591,7 +15655,8 @@ static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
     return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
 }
 
-/* The batch at the cursor, for a subscriber that the pipe waits for. */
+/* Take the next batch of a subscriber that is waited for. DLP_EMPTY: none is ready. DLP_END: no
+   more. */
 static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
@@ -15612,9 +15677,9 @@ static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     }
 }
 
-/* Not waited for: what of batches [from, tail) is offered still lies in slots, maybe far behind
-   the ring. The oldest of them; or the oldest that is not ready, or has failed: the consumer gets
-   none behind that one. Returns its number, or tail; s: its slot. */
+/* Find the oldest of batches [from, tail) that a subscriber which is not waited for is offered. It
+   still lies in a slot, maybe far behind the ring. not_ready: find the oldest that is not ready, or
+   has failed: the consumer gets none behind it. Returns its number, or tail; s: its slot. */
 static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from, uint64_t tail,
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
@@ -15634,7 +15699,7 @@ static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from,
     return found;
 }
 
-/* The cursor goes on; what is between was not for this one. */
+/* Move the cursor on. The batches between were not for this subscriber, and count as missed. */
 static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
     if (to == c->cursor) return;
     c->missed += to - c->cursor;
@@ -15643,7 +15708,9 @@ static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
     dlpi_credit_publish(&c->mine->cursor, to);   /* H3 -> H3 */
 }
 
-/* Not waited for: the oldest batch that is there; of those that are ready the newest max_held. */
+/* Take the oldest batch that is there, for a subscriber that is not waited for. If it keeps the
+   newest, take the oldest of the newest max_held that are ready. Returns DLP_OK, DLP_EMPTY or
+   DLP_END, or an error. */
 static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
@@ -15668,7 +15735,7 @@ static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
 
 /* ---- a subscriber waits ---- */
 
-/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
+/* Look for a batch. Returns true if the wait is over, or goes on with another bit in the mask. */
 static bool dlpi_subscriber_look(void *who) {
     dlpi_subscriber *c = who;
     const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
@@ -15677,7 +15744,7 @@ static bool dlpi_subscriber_look(void *who) {
     return c->rc != DLP_EMPTY || c->stays != c->admitted;
 }
 
-/* Returns how long a sleep may last; 0: the wait is over. */
+/* Return how long (ns) a sleep may last; 0 if the wait is over. */
 static uint64_t dlpi_subscriber_rest(void *who) {
     dlpi_subscriber *c = who;
     const uint64_t now = dlpi_now_ns();
@@ -15692,7 +15759,7 @@ static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_s
                                                     NULL, NULL};
 
 /* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
-   it alone. The scheduler wakes all when it admits one. */
+   it alone. The scheduler wakes all when it admits one. Returns DLP_OK or why there is no batch. */
 static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     c->out = out;
     c->rc = DLP_EMPTY;
@@ -15707,7 +15774,8 @@ static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeou
     return c->rc;
 }
 
-/* The next batch, or wait for one. */
+/* Take the next batch, or wait for one. Returns DLP_OK, or why there is none, such as
+   DLP_TIMEOUT. */
 static inline int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     int rc;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
@@ -16482,7 +16550,8 @@ struct dlpi_words {
 
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
-/* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
+/* Read a word of 4 or 8 bytes at an offset in element i of an area. Returns false if it has
+   none. */
 DLPI_COLD
 static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, uint32_t bytes,
                          uint64_t *to) {
@@ -16492,8 +16561,8 @@ static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, u
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
-/* Copy bytes of element i of a record, from byte `from` on: as many as an older version has. False:
-   there is none. */
+/* Copy `bytes` bytes of element i of an area, from byte `from` on, in words of 8. If an element of
+   an older version ends before, fewer are copied. Returns false if there are none. */
 DLPI_COLD
 static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t from, void *to,
                             uint64_t bytes) {
@@ -16505,7 +16574,8 @@ static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t fr
     return true;
 }
 
-/* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
+/* Count the words of an area, of 4 or 8 bytes each, that have bits of the mask or, if `none` is
+   set, have none of them. Returns false if they cannot be read. */
 DLPI_COLD
 static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_area *r = &w->areas[id];
@@ -16520,7 +16590,7 @@ static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool no
     return true;
 }
 
-/* A figure of the user's: a number, 0 or more. */
+/* Return a figure of the user's, out of its bits; 0 if it is no number of 0 or more. */
 DLPI_COLD
 static double dlpi_seen_figure(uint64_t bits) {
     double v;
@@ -16546,13 +16616,14 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* A number of the region, or `otherwise` if it is not 1..most. */
+/* Return n if it is 1..most, else `otherwise`. */
 DLPI_COLD
 static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
     return n >= 1 && n <= most ? n : otherwise;
 }
 
-/* Copy the table of links (>>impl-links), which lies behind the record of the pipe. */
+/* Copy the table of links (>>impl-links), which lies behind the record of the pipe. Returns false
+   if it is not valid. */
 DLPI_COLD
 static bool dlpi_seen_links(const dlpi_words *words, dlpi_seen *s) {
     const int32_t n_stages = (int32_t)s->n_stages;
@@ -16573,13 +16644,14 @@ static bool dlpi_seen_links(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* Buffers of the sink; 0 means that there is none. */
+/* Return the number of buffers of the sink; 0 if there is no sink. */
 DLPI_COLD
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
     return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
 }
 
-/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+/* Fill in the figures that kinds of stages count. Returns false if words of the region are not
+   valid. */
 DLPI_COLD
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
@@ -16632,7 +16704,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     row->tell_user = st->w.worker_user;
 }
 
-/* What the pipe will be, or is: without its region. */
+/* Fill *s with all of a pipe, started or not, that is not in its region. */
 DLPI_COLD
 static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     memset(s, 0, offsetof(dlpi_seen, figures));
@@ -16649,7 +16721,7 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
-/* Where all is that the pipe, which has been started, shows. all: with the figures of kinds. */
+/* Fill *s from a started pipe, into whose memory it points. all: with the figures of kinds. */
 DLPI_COLD
 static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
@@ -16682,7 +16754,7 @@ static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t wor
     return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
-/* The stage of a worker; NULL: it is the consumer. */
+/* Return the stage of a worker; NULL if the number is the consumer's. */
 DLPI_COLD
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
@@ -16698,7 +16770,7 @@ static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
     return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* Has batch b, in that slot, left the stage? */
+/* True if batch b, which has this slot, has left the stage. */
 DLPI_COLD
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
@@ -34500,7 +34572,7 @@ typedef struct dlpi_symbol {
     size_t at; /* of the pointer in the table of calls */
 } dlpi_symbol;
 
-/* Load a library and fill a table of calls. */
+/* Load a library and fill a table of calls. Returns 0, or DLP_ERR_UNSUPPORTED with *err filled. */
 DLPI_COLD
 static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
                          dlp_error *err) {
@@ -34522,7 +34594,7 @@ static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, cons
     return DLP_OK;
 }
 
-/* Take the device for a pipe. */
+/* Take the device for a pipe. Returns 0, or DLP_ERR_BUSY if a pipe has it. */
 DLPI_COLD
 static int dlpi_gpu_open(dlpi_gpu *g) {
     if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
@@ -34616,7 +34688,7 @@ enum {
 };
 #define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
 
-/* Names of error codes -1..-72, as CL/cl.h has them. */
+/* Return the name of an error code, as CL/cl.h has it without "CL_"; "ERROR" if it is not known. */
 DLPI_COLD
 static const char *dlpi_cl_name(int32_t rc) {
     static const char *const low[] = {"DEVICE_NOT_FOUND",
@@ -34681,7 +34753,7 @@ static void dlpi_cl_forget(dlpi_cl *c, void **event) {
     *event = NULL;
 }
 
-/* Nothing enqueued may touch the slots or the buffers when they go. */
+/* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
 DLPI_COLD
 static void dlpi_cl_drain(dlpi_cl *c) {
     if (!c->gpu.dirty) return;
@@ -34714,8 +34786,9 @@ static void dlpi_cl_free(void *user, void *dev) {
     c->call.buffer_release(dev);
 }
 
-/* Mark the consumer's queue for a buffer, if that is not done yet: each copy into the buffer waits
-   for the mark, since copies may overtake each other. The flush sends the mark to the device. */
+/* Mark the consumer's queue for a buffer, if not done yet: each copy into the buffer waits for the
+   mark, since copies may overtake each other. The flush sends the mark to the device. Returns 0 or
+   rc. */
 DLPI_COLD
 static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     int32_t rc;
@@ -34726,7 +34799,7 @@ static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
 }
 
-/* What a copy into the buffer is to wait for. */
+/* Set wait[2] to the *n events that a copy into the buffer must wait for. Returns 0 or an error. */
 DLPI_COLD
 static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
     int rc;
@@ -34776,6 +34849,7 @@ static int dlpi_cl_record(void *user, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
 }
 
+/* Return 1 if the copies into the buffer are done, 0 if not yet, or a negative error. */
 DLPI_COLD
 static int dlpi_cl_done(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
@@ -34820,7 +34894,7 @@ static void dlpi_cl_end(dlpi_cl *c) {
     free(c);
 }
 
-/* The n-th device of all platforms. */
+/* Find the n-th device, counted over all platforms. Returns 0, or a code with *err filled. */
 DLPI_COLD
 static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
@@ -34850,7 +34924,8 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
                           seen - 1);
 }
 
-/* Context and device of the user's queue, or of the user's context, or of their own. */
+/* Find context and device: of the user's queue or context, or new. Returns 0, or a code and
+   *err. */
 DLPI_COLD
 static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     void *devices[DLPI_CL_ROOM];
@@ -34884,7 +34959,7 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Keep a queue of the user's. */
+/* Keep a queue of the user's as *to. Returns 0, or a code with *err filled. */
 DLPI_COLD
 static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
     int32_t rc = c->call.queue_retain(queue);
@@ -35046,7 +35121,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
     snprintf(out, size, "%s: %s (%d)", what, name, rc);
 }
 
-/* A call of a callback returned rc. */
+/* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
 static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
@@ -35066,14 +35141,14 @@ static int dlpi_cuda_enter(dlpi_cuda *c) {
     return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
 }
 
-/* rc: of what was done inside. */
+/* Leave the context. Returns rc or, if rc is 0, the error of the leave. */
 static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
     void *was;
     int popped = c->call.ctx_pop(&was);
     return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
 }
 
-/* Nothing enqueued may touch the slots or the buffers when they go. */
+/* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
 static void dlpi_cuda_drain(dlpi_cuda *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
@@ -35092,7 +35167,8 @@ static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNRE
     dlpi_cuda_leave(c, 0);
 }
 
-/* Pageable copies are right, too: only a failed push fails. */
+/* Pin memory, if it can be: pageable copies are right, too. Returns 0, or if a push fails, its
+   error. */
 static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c);
@@ -35135,7 +35211,7 @@ static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda_leave(c, 0);
 }
 
-/* Put the copies that follow after what still reads the buffer. */
+/* Put the copies that follow after all that still reads the buffer. Returns a CUresult. */
 static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
     void *event = c->readers[buffer];
     int rc = 0;
@@ -35192,6 +35268,7 @@ static int dlpi_cuda_record(void *user, uint32_t buffer) {
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Return 1 if the copies into the buffer are done, 0 if not yet, or a negative error. */
 static int dlpi_cuda_done(void *user, uint32_t buffer) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c), query;
@@ -35203,6 +35280,7 @@ static int dlpi_cuda_done(void *user, uint32_t buffer) {
     return query != DLPI_CU_NOT_READY;
 }
 
+/* Put the buffer's next copies after the present work of a stream. Returns 0 or a code. */
 static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
     dlpi_cuda *c = user;
     void *was;
@@ -35217,7 +35295,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     return DLP_OK;
 }
 
-/* Undo dlpi_cuda_begin. */
+/* Free all that dlpi_cuda_begin has made, which may have failed half-way. */
 static void dlpi_cuda_drop(dlpi_cuda *c) {
     void *was;
     if (c->context && c->call.ctx_push(c->context) == 0) {
@@ -35235,7 +35313,7 @@ static void dlpi_cuda_drop(dlpi_cuda *c) {
     c->own_stream = c->retained = 0;
 }
 
-/* Find the device and its context. */
+/* Find the device and its context. Returns 0, or a code with *err filled. */
 static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     int count = 0, rc = c->call.init(0);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
@@ -35255,7 +35333,7 @@ static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     return DLP_OK;
 }
 
-/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+/* Make the stream and the events. The context is current. Returns a CUresult; *what is its call. */
 static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
     int rc;
     *what = "cuCtxGetDevice";
@@ -35317,7 +35395,8 @@ static int dlpi_cuda_open(void *user) {
     return 0;
 }
 
-/* Find the calls, and call the driver unless that comes later. */
+/* Find the calls; call the driver unless that comes later. Returns 0, or a code with *err
+   filled. */
 static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     const char *library = d->library ? d->library : "libcuda.so.1";
     size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
@@ -35373,7 +35452,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out DLPI_UNREAD, const dlp_cuda_desc *des
 }
 #endif /* DLPIPE_CUDA */
 
-/* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
+/* Return the make of a device: 1 for CUDA, 2 for OpenCL, 0 for another. */
 static int dlpi_gpu_make(const dlp_device *d DLPI_UNREAD) {
 #ifdef DLPIPE_CUDA
     if (dlpi_is_cuda(d)) return 1;
@@ -35408,7 +35487,7 @@ DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
     return DLP_OK;
 }
 
-/* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
+/* Return the number of the events of the buffer of batch s; in a split pipe s is a view. */
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
@@ -35478,14 +35557,15 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
 
 static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
+/* Give batch s back to a closed pipe, under the lock. True if it was the last: then free the
+   pipe. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     p->exports.slots[s].exported = 0;
     p->lent[s] = 0;
     return --p->n_lent == 0;
 }
 
-/* Is batch s, if it was lent, free? It is the consumer's again then. */
+/* True if batch s was exported and all its tensors are deleted. It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -35511,7 +35591,8 @@ static inline void dlpi_exported_sweep(dlp_pipe *p) {
     if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
-/* dlp_pipe_release, where batches have been lent. */
+/* Release batch s of a pipe that exports batches. An exported one goes back with its last tensor.
+   Returns DLP_OK. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
     if (!p->exports.closed) { /* written by the consumer */
@@ -35526,14 +35607,14 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_release. */
+/* Release batch s (dlp_pipe_release). Returns DLP_OK. */
 static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
     if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
 
-/* dlp_pipe_close: batches that are exported keep the pipe. */
+/* Close the pipe (dlp_pipe_close). Exported batches keep its memory. Returns 0 or a code. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
@@ -35551,7 +35632,8 @@ static int dlpi_exported_close(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
+/* Delete a tensor. A child forked from the pipe's process takes no lock: nobody may ever free
+   it. */
 static void dlpi_export_free(dlpi_export *x) {
     dlp_pipe *p = x->p; /* lives at least as long as its tensors */
     bool last = false;
@@ -35568,6 +35650,7 @@ static void dlpi_export_free(dlpi_export *x) {
 static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
+/* Return the DLPack device type of the pipe's batches, and the device's number in *id. */
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
@@ -35595,7 +35678,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
     out->byte_offset = t->byte_offset;
 }
 
-/* May tensors be made of this batch? */
+/* Check that tensors may be made of this batch. Returns 0, or a code with *err (or NULL) filled. */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch",
@@ -35614,7 +35697,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
                           batch->n_fields);
 }
 
-/* Lend a batch, or lend it once more. */
+/* Lend a batch to one more tensor, whose record *out is. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
     uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
@@ -35649,7 +35732,7 @@ static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t
     return &x->tensor.v1;
 }
 
-/* The check of a field's tensor, and its record. */
+/* Check a field, and make the record of its tensor. Returns 0 or a code. */
 static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
     int rc = dlpi_export_check(p, batch, NULL);
     if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
@@ -35673,7 +35756,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 
 /* ---- what a batch says of its rows ---- */
 
-/* Lengths or offsets of a field as a tensor. */
+/* Set *t to the lengths or the offsets of a field. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
                               dlp_error *err) {
     const dlp_tensor *f;
@@ -35763,7 +35846,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-/* Add a worker's histogram. Returns how many times it has. */
+/* Add a worker's histogram to hist[]. Returns how many times (durations) it has. */
 DLPI_COLD
 static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *hist) {
     const dlpi_worker_block *b = dlpi_seen_block(s, worker);
@@ -35776,6 +35859,7 @@ static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *his
     return n;
 }
 
+/* Return a percentile of n times in a histogram, in ns; 0 if n is 0. */
 DLPI_COLD
 static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
     uint64_t want = (n * percent + 99) / 100, seen = 0;
@@ -35784,7 +35868,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-/* Percentiles of a stage, and its slowest worker beside all others. */
+/* Set the percentiles of a stage, and the times of its slowest worker beside all others. */
 DLPI_COLD
 static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
     const uint32_t first = (uint32_t)st->r.first_worker, workers = (uint32_t)st->r.n_workers;
@@ -35818,7 +35902,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-/* out: with the figures of its kind. */
+/* Fill in the statistics of a stage. Figures that its kind counts are in *out already. */
 DLPI_COLD
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
     dlpi_copy_text(out->name, sizeof out->name, st->r.name);
@@ -35839,7 +35923,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     dlpi_stage_times(s, st, out);
 }
 
-/* How many records are in each link. open: batches that have not left the first stage. */
+/* Set how many records are in each link. open: batches that have not left the first stage. */
 DLPI_COLD
 static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
     const uint64_t used = (uint64_t)out->in_flight + out->held;
@@ -35856,7 +35940,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     }
 }
 
-/* Batches complete and not delivered; what waits before each stage, and in each link. */
+/* Count batches complete and not delivered, and what waits before each stage and in each link. */
 DLPI_COLD
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     uint64_t open = 0; /* batches that have not left the first stage */
@@ -35898,7 +35982,7 @@ static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
     }
 }
 
-/* The worker whose item, batch, chunk or part is in work the longest. */
+/* Tell of the worker whose present work takes the longest. *out stays if none is at work. */
 DLPI_COLD
 static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     uint32_t longest = UINT32_MAX;
@@ -35950,6 +36034,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     dlpi_longest_stats(s, &out->longest);
 }
 
+/* Copy the newest skips. Returns how many are copied; *total, or NULL, gets how many there were. */
 DLPI_COLD
 static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
     uint64_t from, n = dlpi_skip_count(s->ctl, &from);
@@ -35961,7 +36046,8 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
+/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. name: 32
+   bytes for the lane's name, or NULL. Returns how many events are copied. */
 DLPI_COLD
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
@@ -36014,7 +36100,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     t->len += n > 0 ? (size_t)n : 0;
 }
 
-/* The length of the whole text, as snprintf tells it. */
+/* Return the length of the whole text, also of what did not fit, as snprintf does. */
 DLPI_COLD
 static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
 
@@ -36023,7 +36109,7 @@ typedef struct dlpi_num {
     char s[40];
 } dlpi_num;
 
-/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
+/* Return v as text with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
 DLPI_COLD
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
@@ -36047,7 +36133,7 @@ static dlpi_num dlpi_num_of(double v) {
     return r;
 }
 
-/* A share as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
+/* Return a share (0 to 1) as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
 DLPI_COLD
 static dlpi_num dlpi_num_percent(double share) {
     dlpi_num r;
@@ -36077,7 +36163,8 @@ static dlpi_num dlpi_num_bytes(double v) {
     return r;
 }
 
-/* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
+/* Return a time in a unit that suits `reference`, with decimals enough to tell `resolution`
+   apart. */
 DLPI_COLD
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
     static const char *const names[] = {"s", "ms", "us", "ns"};
@@ -36096,7 +36183,7 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
     return r;
 }
 
-/* A duration with about three digits. */
+/* Return a duration as text with about three digits. */
 DLPI_COLD
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
 DLPI_COLD
@@ -36216,9 +36303,10 @@ __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, co
         o->errnum = o->errnum ? o->errnum : EOVERFLOW;
 }
 
-/* A regular or new file is written beside itself and renamed, so that a failure leaves what was
-   there. Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming
-   over it would put a file where the device was. */
+/* Open a file to write. Returns 0, DLP_ERR_MEMORY, or DLP_ERR_SYSTEM with errno. A regular or new
+   file is written beside itself and renamed, so that a failure leaves what was there. Anything else
+   (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it would put a
+   file where the device was. */
 DLPI_COLD
 static int dlpi_out_open(dlpi_out *o, const char *path) {
     struct stat st;
@@ -36249,6 +36337,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     return DLP_OK;
 }
 
+/* Write the rest and close; a new file gets its name. Returns 0, or DLP_ERR_SYSTEM with errno. */
 DLPI_COLD
 static int dlpi_out_close(dlpi_out *o) {
     dlpi_out_flush(o);
@@ -36265,9 +36354,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point. It is 0xFFFD for bytes that are not
-   well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
-   turn the writing direction, and characters that XML forbids. */
+/* Step over one character of a text and return its code point. Bytes that are not well-formed UTF-8
+   give 0xFFFD. So do characters that no picture should carry: controls, marks that turn the writing
+   direction, and characters that XML forbids. */
 DLPI_COLD
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
@@ -36286,7 +36375,7 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     return bad ? 0xfffd : c;
 }
 
-/* Width of a text in units that no common sans-serif font exceeds at 0.66 em each. */
+/* Return the width of a text in units. No common sans-serif font exceeds 0.66 em for each unit. */
 DLPI_COLD
 static int dlpi_text_units(const char *s, size_t n) {
     int units = 0;
@@ -36312,7 +36401,7 @@ static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
     }
 }
 
-/* Write a name of at most `max` bytes, cut to `units` of width, as JSON or XML text. */
+/* Write a text of at most `max` bytes, cut to a width of `units`, as JSON or as XML. */
 DLPI_COLD
 static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, bool json) {
     size_t n = strnlen(s, max);
@@ -36330,9 +36419,10 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
     }
 }
 
-/* What writes the lanes, counters and statistics of a picture: as a trace, or as a timeline. */
+/* Write a picture: as a trace, or as a timeline. Returns 0 or a code (DLP_ERR_*). */
 typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 
+/* Write a picture into a file, by a pen. Returns 0 or a code (DLP_ERR_*). */
 DLPI_COLD
 static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
     dlpi_out o;
@@ -36368,7 +36458,7 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+/* Return a number as JSON has it, whatever the locale: six decimals, from 0 to 1e18. */
 DLPI_COLD
 static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
@@ -36459,7 +36549,7 @@ typedef struct dlpi_view {
     const char *which; /* words for the choice of the window */
 } dlpi_view;
 
-/* Lanes from i on that belong to one group. */
+/* Count the lanes from lane i on that belong to its group. */
 DLPI_COLD
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     int k = i;
@@ -36472,15 +36562,15 @@ static int dlpi_timeline_pitch(const dlpi_view *v, const dlpi_lane *lane) {
     return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
-/* Height of a lane's stretches; the rest of its pitch is white. */
+/* Return the height of the stretches of a lane, in pixels. The rest of its pitch is white. */
 DLPI_COLD
 static int dlpi_timeline_bar(const dlpi_view *v, const dlpi_lane *lane) {
     int pitch = dlpi_timeline_pitch(v, lane);
     return pitch - (pitch >= 11 ? 3 : 1);
 }
 
-/* The event with which the newest part of a lane begins that can be told apart: so many events of a
-   worker, so many steps of the consumer. */
+/* Return the index of the event with which the newest part of a lane begins that can be told apart.
+   A worker's part has `limit` events. The consumer's has a number of steps. */
 DLPI_COLD
 static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
@@ -36491,9 +36581,9 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     return i;
 }
 
-/* Choose the newest stretch of time in which every lane has records and no more of them than can be
-   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not
-   decide: then the middle lane does, and that lane begins late. */
+/* Choose the newest stretch of time in which every lane has events, and no more of them than can be
+   told apart. If one lane reaches back far less than the others (tiny items), the middle lane
+   decides, and that lane begins late. Returns 0 or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
@@ -36528,6 +36618,7 @@ static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lane
     return DLP_OK;
 }
 
+/* True if the fields of a window fit together. NULL is good: it means the newest stretch. */
 DLPI_COLD
 static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
@@ -36536,8 +36627,8 @@ static bool dlpi_stretch_good(const dlp_trace_window *w) {
     return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
 }
 
-/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
-   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+/* Set the view to the part of the consumer's lane with the window's batches, or its epoch. The wait
+   for the first batch goes with it: it stands before the step, with the same sequence. */
 DLPI_COLD
 static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
     uint64_t wait = 0, waited_for = UINT64_MAX;
@@ -36555,6 +36646,8 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     }
 }
 
+/* Set the view to the consumer's longest wait, with `margin` ns (0: as long as the wait) around
+   it. */
 DLPI_COLD
 static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
     const dlp_trace_event *stall = NULL;
@@ -36570,7 +36663,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
     v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
 }
 
-/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+/* Choose the window of the picture; t0 is t1 if nothing of it is recorded. Returns 0 or a code. */
 DLPI_COLD
 static int dlpi_timeline_choose(dlpi_view *v, const dlpi_picture *p) {
     static const char *const which[] = {"", "as it was asked for", "the batches asked for",
@@ -36594,8 +36687,8 @@ static int dlpi_timeline_choose(dlpi_view *v, const dlpi_picture *p) {
     return DLP_OK;
 }
 
-/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
-   in x. */
+/* Return the x of a time, in hundredths of a pixel. It never falls as t grows. So stretches that do
+   not overlap in time do not overlap in x. */
 DLPI_COLD
 static int dlpi_timeline_x(const dlpi_view *v, uint64_t t) {
     t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
@@ -36613,8 +36706,8 @@ static void dlpi_timeline_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     }
 }
 
-/* Borders are where the consumer's steps change epoch: at the border's own event if there is one
-   between the two steps, else where the second begins. */
+/* Note the borders between epochs. A border is where the consumer's steps change epoch: at the
+   event of the border if there is one between the two steps, else where the second step begins. */
 DLPI_COLD
 static void dlpi_timeline_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
@@ -36676,7 +36769,7 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
     dlpi_out_print(o, "</text>\n");
 }
 
-/* The beginning of a rect; x and width in hundredths of a pixel. */
+/* Begin a rect; x and width are in hundredths of a pixel. end: what follows the attributes. */
 DLPI_COLD
 static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
                           const char *end) {
@@ -36684,7 +36777,7 @@ static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y
                    kind, x / 100, x % 100, y, width / 100, width % 100, height, end);
 }
 
-/* A box in whole pixels. */
+/* Write a rect, in whole pixels. */
 DLPI_COLD
 static void dlpi_svg_box(dlpi_out *o, const char *kind, int x, int y, int width, int height) {
     dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", kind,
@@ -36718,8 +36811,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_svg_box(o, "bg", 0, 0, v->width, v->height);
 }
 
-/* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
-   Events are not trusted to be in order: each begins where the last one ended, or later. */
+/* Return the next event of a lane, from *i on, and the part of it that lies in the window; NULL if
+   there is none. Events need not be in order: each begins where the last one ended, or later. */
 DLPI_COLD
 static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
                                              uint64_t *begin, uint64_t *end) {
@@ -36733,7 +36826,7 @@ static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_v
     return NULL;
 }
 
-/* Time that a lane spent in each kind, inside the window. */
+/* Add to sum[kind] the time that a lane spent in each kind of event, inside the window. */
 DLPI_COLD
 static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
     const dlp_trace_event *e;
@@ -36742,7 +36835,7 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *
         sum[e->kind] += end - begin;
 }
 
-/* How much of the window the lane has recorded. */
+/* Return how many ns of the window the lane has recorded. */
 DLPI_COLD
 static uint64_t dlpi_lane_recorded(const dlpi_lane *lane, const dlpi_view *v) {
     const uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : v->t1;
@@ -36802,7 +36895,7 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+/* Return 1, 2 or 5 times a power of ten ns, so that at most `most` of them fit. */
 DLPI_COLD
 static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
@@ -36810,8 +36903,8 @@ static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     return step;
 }
 
-/* The axis is time since the start. Far from it, numbers are long, and fewer fit. Returns the step
-   from tick to tick, and the first of them. */
+/* Return the step in ns from tick to tick of the axis, and in *first the time of the first tick.
+   The axis is time since the start. Far from it, numbers are long, and fewer fit. */
 DLPI_COLD
 static uint64_t dlpi_timeline_step(const dlpi_view *v, uint64_t *first) {
     const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
@@ -36862,6 +36955,7 @@ typedef struct dlpi_run {
     int n; /* stretches; 0: none open */
 } dlpi_run;
 
+/* Return the kind of event that takes most of the run's time. */
 DLPI_COLD
 static int dlpi_run_kind(const dlpi_run *r) {
     int best = 1;
@@ -36890,7 +36984,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
-/* Whether no epoch border crosses these pixels. */
+/* True if no epoch border crosses the pixels from x to end. */
 DLPI_COLD
 static bool dlpi_timeline_clear(const dlpi_view *v, int x, int end) {
     for (int i = 0; i < v->n_borders; i++) {
@@ -36943,7 +37037,7 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
     }
 }
 
-/* Draw what of a lane lies in the window. */
+/* Draw what lies in the window of a lane. Narrow neighbours are drawn as one. */
 DLPI_COLD
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
     const dlp_trace_event *e;
@@ -37007,8 +37101,8 @@ static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int
     if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
-/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
-   and what goes on after: it is recorded when it is over. */
+/* Draw the ground of a lane. It is grey from begin to end, where events are recorded. It is hatched
+   where older events were overwritten, and where an event goes on, which is recorded at its end. */
 DLPI_COLD
 static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
                            int height) {
@@ -37022,7 +37116,7 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
     dlpi_svg_ground(o, "n", b, right, y, height);
 }
 
-/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
+/* Draw one group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 DLPI_COLD
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
@@ -37051,8 +37145,8 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
 
 /* ---- counters ---- */
 
-/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
-   */
+/* Return the mean of a curve over [from, to), by time. *i is the sample that holds at `from`; it
+   moves on to the sample that holds at `to`. */
 DLPI_COLD
 static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
     double sum = 0;
@@ -37065,7 +37159,7 @@ static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, u
     }
 }
 
-/* Means for columns of a pixel each; returns the first column that has one. */
+/* Set means for columns of a pixel each. Returns the first column that has one. */
 DLPI_COLD
 static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
     uint64_t length = v->t1 - v->t0, i = 0;
@@ -37081,7 +37175,7 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
     return first;
 }
 
-/* Its name, its mean in the window, and for the eye that asks its extremes. */
+/* Write a curve's title with its mean and its extremes, end its path, and write its mean. */
 DLPI_COLD
 static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
                              int y) {
@@ -37123,7 +37217,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
     }
 }
 
-/* The user's own figures, below the stages. Returns the y below them. */
+/* Draw the user's counters below the stages. Returns the y below them. */
 DLPI_COLD
 static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
     if (p->n_curves == 0) { return y; }
@@ -37135,7 +37229,7 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
     return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
 }
 
-/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+/* Number the epochs under their borders, as far as there is room. Returns the y below them. */
 DLPI_COLD
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
@@ -37187,7 +37281,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
 
 /* ---- words: how stages and their fields are called ---- */
 
-/* True if stages get chunks in place of batches of rows: a lender splits them. */
+/* True if stages get chunks in place of batches of rows, because a stage splits them later. */
 DLPI_COLD
 static bool dlpi_of_chunks(const dlp_stats *s) {
     return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0;
@@ -37205,18 +37299,18 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
     return g->unit_is_batch || dlpi_words_ops(g)->unit == DLPI_UNIT_BATCHES;
 }
 
-/* Has each of its workers several items at once? */
+/* True if each worker of the stage has several items at once. */
 DLPI_COLD
 static bool dlpi_stage_has_many(const dlp_stage_stats *g) { return g->in_flight > 1; }
 
-/* The desc field that gives a stage more workers. */
+/* Return the field of the desc that gives a stage more workers. */
 DLPI_COLD
 static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     const char *more = dlpi_words_ops(g)->words.more;
     return more != NULL ? more : "workers.num_workers";
 }
 
-/* What takes a stage out of the consumer. */
+/* Return the setting ("field = value") that takes a stage out of the consumer. */
 DLPI_COLD
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
@@ -37225,14 +37319,14 @@ static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats 
     return ops->words.out != NULL ? ops->words.out : "workers.num_workers = 1";
 }
 
-/* What a unit of a stage's work is called. */
+/* Return the word for a unit of a stage's work: "item", "batch", "chunk", "part" or "input". */
 DLPI_COLD
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
     if (g->cells > 0) return dlpi_words_ops(g)->expands ? "input" : "part";
     return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
-/* What the reader of a push says of those who write; zeros in another stage. */
+/* Return what the reader of a push says of its producers; zeros for another stage. */
 DLPI_COLD
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     dlpi_reader_words words = {0, 0, 0, 0, g->producers};
@@ -37241,7 +37335,7 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     return words;
 }
 
-/* True if workers hardly compute: they wait, each for one item, and could have many. */
+/* True if workers hardly compute: each waits for one item, and could have many at once. */
 DLPI_COLD
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
     return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
@@ -37254,20 +37348,20 @@ static bool dlpi_stage_lags(const dlp_stage_stats *g) {
     return g->others_ns > 0 && g->slowest_ns / 3 >= g->others_ns;
 }
 
-/* True if that worker makes as many items as the others all the same: batches go to the workers in
-   turn, and the others wait for it. */
+/* True if one worker is far slower (dlpi_stage_lags) and still makes as many items as each of the
+   others. Then batches go to the workers in turn, and the others wait for it. */
 DLPI_COLD
 static bool dlpi_stage_turns(const dlp_stage_stats *g) {
     return dlpi_stage_lags(g) && (double)g->slowest_items * g->workers > 0.7 * (double)g->items;
 }
 
-/* True if one item took far longer than others. */
+/* True if one item took far longer than the others. */
 DLPI_COLD
 static bool dlpi_stage_jumps(const dlp_stage_stats *g) {
     return g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns;
 }
 
-/* What else to change if the stage can have one worker only; NULL if it can have more. */
+/* Return the advice for a stage that can have one worker only; NULL if it can have more. */
 DLPI_COLD
 static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
     return dlpi_stage_reader(g).writers > 0
@@ -37342,9 +37436,9 @@ static double dlpi_sim_clamp(double x, double least, double most) {
     return x > least ? x < most ? x : most : least;
 }
 
-/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
-   p95 is no more than p50, a thousandth to a twentieth. If no split gives the mean, all are
-   scaled. */
+/* Set the times of a kind of work: p50, p95 and p99, with such shares that the mean comes out. The
+   slowest hundredth takes p99. If p95 is no more than p50, the share of p99 is a thousandth to a
+   twentieth. If no split gives the mean, all times are scaled. */
 DLPI_COLD
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
@@ -37368,8 +37462,8 @@ static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double
     t->top *= mean / is;
 }
 
-/* One in each 64th of the distribution, in an order that changes with each 64 draws: so that a few
-   hundred have the right mean. */
+/* Draw the time of one work. Each 64 draws have one from each 64th of the distribution, in an order
+   that changes. So a few hundred draws have the right mean. */
 DLPI_COLD
 static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
     uint64_t n = t->drawn++, turn = dlpi_mix((n >> 6) * DLPI_GOLDEN + salt);
@@ -37379,7 +37473,7 @@ static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
     return u < t->p_low ? t->low : u < 1 - t->p_top ? t->high : t->top;
 }
 
-/* What a run of rows takes, or a batch in a batch stage. */
+/* Return the time that stage g takes for a run of rows or, as a batch stage, for a batch. */
 DLPI_COLD
 static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
     uint32_t n = g->batches ? 1 : m->rows_a_run, drawn = n < 64 ? n : 64;
@@ -37390,7 +37484,7 @@ static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
 
 /* --- Cores --- */
 
-/* Cores in use where work on a core takes `slow` times as long. */
+/* Return the cores in use if work on a core takes `slow` times as long. */
 DLPI_COLD
 static double dlpi_sim_use(const dlpi_sim *m, double slow) {
     double use = 0;
@@ -37401,7 +37495,7 @@ static double dlpi_sim_use(const dlpi_sim *m, double slow) {
     return use;
 }
 
-/* How fast each stage's clock runs with the work that there is now. */
+/* Set how fast the clock of each stage runs with the work that is under way now. */
 DLPI_COLD
 static void dlpi_sim_rates(dlpi_sim *m) {
     double use, least = 1, most = 1, slow = 1;
@@ -37439,7 +37533,7 @@ static uint32_t dlpi_sim_units(const dlpi_sim *m, uint32_t k) {
     return m->stage[k].batches ? 1 : m->runs;
 }
 
-/* Runs of a batch that stage k may have claimed by now. */
+/* Return how many runs of the batch stage k may have claimed by now. */
 DLPI_COLD
 static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32_t k) {
     if (k == 0) return dlpi_sim_units(m, k);
@@ -37447,7 +37541,7 @@ static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32
     return b->done[k - 1] == dlpi_sim_units(m, k - 1);
 }
 
-/* Begin the oldest work that there is for stage k. */
+/* Begin the oldest work that there is for stage k, as *w. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     dlpi_sim_stage *g = &m->stage[k];
@@ -37473,7 +37567,7 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
-/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
+/* Let the consumer take a batch or, if none is ready, work for inline stages, the last first. */
 DLPI_COLD
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
@@ -37505,7 +37599,7 @@ static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w
     heap[i] = *w;
 }
 
-/* Take off the top. */
+/* Take off the top of the heap of stage g: the work that ends first. */
 DLPI_COLD
 static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     dlpi_sim_work *heap = &m->worker[g->first], last = heap[--g->working];
@@ -37518,7 +37612,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     heap[i] = last;
 }
 
-/* Give work to all that rest. */
+/* Give work to all workers that rest, and to the consumer if it rests. */
 DLPI_COLD
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
@@ -37529,7 +37623,7 @@ static void dlpi_sim_dispatch(dlpi_sim *m) {
     }
 }
 
-/* Whose work ends first, and after what time. NULL: nobody works. */
+/* Return the work that ends first, and the time until then; NULL if nobody works. */
 DLPI_COLD
 static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     const dlpi_sim_work *first = NULL;
@@ -37545,7 +37639,7 @@ static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     return first;
 }
 
-/* One event. Returns false where nothing can happen any more. */
+/* Simulate until the next work ends. Returns false if nobody works: nothing can happen any more. */
 DLPI_COLD
 static bool dlpi_sim_event(dlpi_sim *m) {
     double after = 0;
@@ -37577,6 +37671,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
 
 /* --- Out of a measured pipe --- */
 
+/* Return the workers that stage i shall have; 0 means inline. */
 DLPI_COLD
 static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
@@ -37586,7 +37681,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* How long a stage waited for a core while it worked. */
+/* Return how long (ns) a stage waited for a core while it worked. */
 DLPI_COLD
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
@@ -37601,8 +37696,8 @@ static bool dlpi_steps_idle(const dlp_stats *s) {
     return false;
 }
 
-/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
-   one core at most, so the cores in use do not tell. */
+/* True if the consumer often waited for a core in an inline stage: other threads have the cores.
+   The consumer wants one core at most, so the number of cores in use does not tell. */
 DLPI_COLD
 static bool dlpi_cores_crowded(const dlp_stats *s) {
     for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
@@ -37612,8 +37707,8 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
     return false;
 }
 
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
-   keeps a core busy, unless it is idle. */
+/* Return how many cores were busy while the pipe was measured. *wanted also has the cores that were
+   waited for. A step keeps a core busy, unless step_idle is set. */
 DLPI_COLD
 static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
@@ -37626,15 +37721,15 @@ static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wa
     return ns > 0 ? cpu / ns : 0;
 }
 
-/* Time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
+/* Return the time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
 DLPI_COLD
 static double dlpi_sim_slowest(const dlp_stage_stats *g, double mean) {
     const double p50 = (double)g->p50_ns, p99 = (double)g->p99_ns, longest = (double)g->max_ns;
     return mean - p50 > 0.05 * (p99 - p50) && longest > 2 * p99 ? longest : p99;
 }
 
-/* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
-   work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
+/* Set a stage as measured. full: all cores were busy, so a stage that computes waited for them, and
+   its work takes the rest of its time. If the wait is not known, the rest is the CPU time. */
 DLPI_COLD
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
@@ -37652,6 +37747,8 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
                       (double)g->p95_ns * scale, dlpi_sim_slowest(g, mean) * scale);
 }
 
+/* Set all stages as measured. Returns 0, DLP_ERR_ARG (too many workers) or DLP_ERR_STATE (no
+   work). */
 DLPI_COLD
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
@@ -37684,8 +37781,8 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     return DLP_OK;
 }
 
-/* Runs as dlpi_run_shift makes them; then fewer and longer ones, so that `batches` stay within the
-   events that a simulation may have. */
+/* Set how many rows a run has, as dlpi_run_shift does. Then make runs fewer and longer, so that
+   `batches` take no more events than a simulation may have. */
 DLPI_COLD
 static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     const dlpi_sim_stage *g = &m->stage[0];
@@ -37717,6 +37814,7 @@ static bool dlpi_sim_range(const dlp_predict_desc *d) {
     return ok;
 }
 
+/* Set up a simulation. Returns 0, DLP_ERR_ARG, or DLP_ERR_STATE if too little was measured. */
 DLPI_COLD
 static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     int rc;
@@ -37737,6 +37835,7 @@ static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc
     return DLP_OK;
 }
 
+/* Fill *out. The start-up was over at `from`, and `batches` have ended since. */
 DLPI_COLD
 static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dlp_predict *out) {
     double ns = m->now - from > 0 ? m->now - from : 1;
@@ -37752,7 +37851,8 @@ static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dl
     }
 }
 
-/* Enough batches for 4,096 items, and to fill the pipe four times; a quarter are the start-up. */
+/* Return how many batches to simulate: for 4,096 items, and to fill the pipe four times. A quarter
+   are the start-up. */
 DLPI_COLD
 static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
     uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
@@ -37826,7 +37926,7 @@ typedef struct dlpi_load {
     int n;
 } dlpi_load;
 
-/* The name of a stage, or of another limit. */
+/* Return the name of a limit as text: of a stage, or of a DLPI_LIMIT_*. */
 DLPI_COLD
 static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
     static const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known",
@@ -37839,7 +37939,7 @@ static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
     return r;
 }
 
-/* How many units of its work a stage may have at once. */
+/* Return how many units of its work a stage can have at once. rows: of a batch. */
 DLPI_COLD
 static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, double rows) {
     if (g->cells > 0) return g->cells;
@@ -37879,7 +37979,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
-/* Lower *rate to a bound and remember whose it is. */
+/* Lower the predicted rate to a bound, if it is above, and note whose bound it is. */
 DLPI_COLD
 static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     if (bound < v->rate_plus_one) {
@@ -37888,7 +37988,8 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     }
 }
 
-/* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+/* Predict the rate with one more worker in the limiting stage: in proportion, until the next limit
+   is as busy as this stage is now. */
 DLPI_COLD
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     int i = v->limiting_stage;
@@ -37912,7 +38013,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Predict one more producer: in proportion, until the next limit. */
+/* Predict the rate with one more producer. It grows in proportion, until the next limit. */
 DLPI_COLD
 static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     const double n = s->stages[l->reader].producers;
@@ -37923,10 +38024,10 @@ static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dl
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
-   full, and a stage, if its workers hardly rest. The producers of a push are the limit if its
-   reader waits for them half of the time. If everybody waits at times, there are too few batches in
-   flight. */
+/* Return what limits the pipe: a stage, or a DLPI_LIMIT_*. The consumer is the limit if it hardly
+   waits. Then come the cores, if they are full, and a stage, if its workers hardly rest. The
+   producers of a push are the limit if its reader waits for them half of the time. If everybody
+   waits at times, there are too few batches in flight. */
 DLPI_COLD
 static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
@@ -37965,14 +38066,14 @@ typedef struct dlpi_foretold {
     char words[200];
 } dlpi_foretold;
 
-/* True if a simulation of the pipe as it is gives about what was measured. */
+/* True if the pipe as it is, simulated (*now), has about the measured rate. */
 DLPI_COLD
 static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
     return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
            now->items_per_s < 1.15 * l->rate;
 }
 
-/* Items/s with a change, as it is simulated; 0: no more than now. */
+/* Return the items/s that a simulation gives with this change; 0 if they are no more than now. */
 DLPI_COLD
 static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
                                  const dlp_predict_desc *change) {
@@ -37987,9 +38088,9 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     return dlpi_explain_given(s, l, &d);
 }
 
-/* Foretell what more batches in flight give: twice as many, or so many that each worker has an
-   item. It is more if these give less than 0.9 of the most. Nothing is foretold if the simulation
-   does not even give what was measured. */
+/* Predict the rate with more batches in flight: twice as many, or so many that each worker has an
+   item. It is more if these give less than 0.9 of the most. Predict also the rate with unordered =
+   1. Nothing is predicted if the simulation does not even give the measured rate. */
 DLPI_COLD
 static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
     const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
@@ -38007,7 +38108,7 @@ static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_
     if (!dlpi_of_chunks(s)) f->loose = dlpi_explain_given(s, l, &loose);
 }
 
-/* Foretell what 16 items at once in each worker of stage i give. Its workers wait for items. */
+/* Predict the rate with 16 items at once in each worker of stage i, which waits for items. */
 DLPI_COLD
 static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     dlp_predict_desc d = {.prefetch_factor = 0};
@@ -38017,7 +38118,7 @@ static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dl
     f->many = dlpi_explain_given(s, l, &d);
 }
 
-/* What limits a pipe as foretold for the most workers of stage i that help. */
+/* Return what limits the pipe by a prediction for workers of the inline stage i. */
 DLPI_COLD
 static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
     if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
@@ -38028,7 +38129,7 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
     return DLPI_LIMIT_PREFETCH;
 }
 
-/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+/* Predict the rates with 1, 2, 4 and so on workers of the inline stage i, until more do not help.
    Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
    if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
 DLPI_COLD
@@ -38059,7 +38160,7 @@ static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, 
                           workers[k], dlpi_num_of(gives[k]).s);
 }
 
-/* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+/* Return the ns that workers work on a batch's items; 0 if workers have other work, too. */
 DLPI_COLD
 static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     double busy = 0;
@@ -38072,7 +38173,7 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     return busy / (double)s->batches;
 }
 
-/* Slots that outs beside the first may hold. */
+/* Return how many slots all outs but the first may hold together. */
 DLPI_COLD
 static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     uint64_t n = 0;
@@ -38081,9 +38182,9 @@ static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     return n;
 }
 
-/* The out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is free,
-   as the out has not given back batches that the trainer has had. If several outs are behind, it is
-   the last one. */
+/* Return the out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is
+   free, as the out has not given back batches that the trainer has had. If several outs are behind,
+   it is the last one. */
 DLPI_COLD
 static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
     const dlp_stage_stats *last = NULL;
@@ -38102,7 +38203,7 @@ static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
     return last;
 }
 
-/* What an out beside the first holds and missed. */
+/* Append what an out holds and missed. Nothing is appended for another kind of stage. */
 DLPI_COLD
 static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
     const uint64_t *own = g->own;
@@ -38118,7 +38219,7 @@ static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
                                                              : "goes on with the newest batches");
 }
 
-/* What rows of documents lack and, in windows, what makes that less. */
+/* Append how much of packed rows is padding and, with windows, what makes that less. */
 DLPI_COLD
 static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
     if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
@@ -38460,7 +38561,8 @@ typedef struct dlpi_row {
     const char *says;
 } dlpi_row;
 
-/* True if the row is said now. topic: the last sentence of this group. */
+/* True if the row is said now, while this group is told. *topic: the group's last begun
+   sentence. */
 DLPI_COLD
 static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const char **topic) {
     const char *says = row->says;
@@ -38480,6 +38582,7 @@ static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const ch
     if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
 #define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
 
+/* Append the sentences of a group whose conditions hold. The table's rows name these variables. */
 DLPI_COLD
 static void dlpi_tell(dlpi_tale *x, int group) {
     const dlp_stats *s = x->s;
@@ -38531,7 +38634,7 @@ static void dlpi_tell(dlpi_tale *x, int group) {
     }
 }
 
-/* Tell some groups, of each stage those that are told of stages. */
+/* Tell the groups `from` to `to`. Groups about stages are told once for each stage. */
 DLPI_COLD
 static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
     static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_SLOW | 1u << DLPI_OF_INPUTS |
@@ -38547,7 +38650,7 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
         }
 }
 
-/* What limits, and what to change. */
+/* Tell what limits the pipe, and what to change. */
 DLPI_COLD
 static void dlpi_tell_limit(dlpi_tale *x) {
     static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
@@ -38610,7 +38713,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
 
 /* ---- of what is seen ---- */
 
-/* What workers wait for, in their own words. */
+/* Append for each stage what its workers wait for, if the stage has a function that tells it. */
 DLPI_COLD
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
@@ -38689,7 +38792,7 @@ static bool dlpi_plan_drawable(const dlp_plan *plan) {
     return plan->n_stages <= DLP_MAX_STAGES && plan->n_links <= DLP_MAX_LINKS;
 }
 
-/* What a kind does, by the word that tables of nodes have. */
+/* Write the name of a kind of stage, in lower case, as documentation has it in tables of nodes. */
 DLPI_COLD
 static void dlpi_plan_kind(int32_t kind, char *text, size_t size) {
 #define DLPI_KIND_NAME(name, number, ops) [number] = #name,
@@ -38719,7 +38822,7 @@ static bool dlpi_plan_linked(const dlp_plan *plan, int32_t stage) {
     return false;
 }
 
-/* The box of a stage; that of the consumer for -1. */
+/* Return the number of the box of a stage. A stage of -1 means the consumer. */
 DLPI_COLD
 static int dlpi_box_of(const dlpi_boxes *b, int32_t stage) {
     int i = 0;
@@ -38767,7 +38870,7 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
-/* What the cells of a link are of, if they are not of the stage before it: a branch, or "". */
+/* Return the branch whose cells a link has; "" if they are those of the stage before it. */
 DLPI_COLD
 static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
     for (uint32_t i = 0; i < plan->n_stages; i++)
@@ -38776,7 +38879,7 @@ static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
     return "";
 }
 
-/* The words of a link, in two lines. Returns pixels that no common font exceeds. */
+/* Write the words of a link in two lines. Returns pixels that no common font exceeds. */
 DLPI_COLD
 static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2][100]) {
     const char *of = dlpi_link_branch(plan, l);
@@ -38790,7 +38893,7 @@ static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2
     return (n > m ? n : m) * 726 / 100 + 1;
 }
 
-/* gap: the top of the gap between two boxes. */
+/* Draw the words of a link into a gap between two boxes. gap: the top of the gap, in pixels. */
 DLPI_COLD
 static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, int x, int gap,
                             const dlp_link *l) {
@@ -38800,8 +38903,8 @@ static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, 
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
 
-/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. From
-   producers it has one box. */
+/* Add an arc for a link, before all longer arcs. Its words come into the gap nearest to its middle.
+   A link from producers has one box: from == to. */
 DLPI_COLD
 static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
     const int above = b->y[to] - DLPI_PLAN_GAP;
@@ -38819,8 +38922,8 @@ static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
     b->arc[i] = a;
 }
 
-/* Give each arc the first lane in which no arc before it has some of its height. Returns the number
-   of lanes. */
+/* Give each arc the first lane in which it has no height in common with an arc before it. Returns
+   the number of lanes. */
 DLPI_COLD
 static int dlpi_arcs_lanes(dlpi_boxes *b) {
     int lanes = 0;
@@ -38837,7 +38940,8 @@ static int dlpi_arcs_lanes(dlpi_boxes *b) {
     return lanes;
 }
 
-/* Lanes go from right to left, and the boxes are at the right of them. */
+/* Make each link an arrow down or an arc. Lanes of arcs go from right to left, and the boxes come
+   right of them. */
 DLPI_COLD
 static void dlpi_links_lay(dlpi_boxes *b) {
     char lines[2][100];
@@ -38861,7 +38965,7 @@ static void dlpi_links_lay(dlpi_boxes *b) {
     b->x = left > DLPI_PLAN_BOX_X ? left : DLPI_PLAN_BOX_X;
 }
 
-/* True if data go from the box above to this one: all stages but outs pass them on. */
+/* True if data go to this box from the box above it: all stages but outs pass them on. */
 DLPI_COLD
 static bool dlpi_plan_passes(const dlpi_boxes *b, int to) {
     int32_t kind = b->plan->stages[b->head[to - 1]].kind;
@@ -38869,7 +38973,7 @@ static bool dlpi_plan_passes(const dlpi_boxes *b, int to) {
     return b->down[to] != NULL || kind >= 0;
 }
 
-/* An arrow down to this box from the box above. l: NULL: there is no link, but data go there. */
+/* Draw an arrow down to this box from the one above. l: NULL if data go there without a link. */
 DLPI_COLD
 static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
     const int x = b->x + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
@@ -38925,8 +39029,8 @@ static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
 
 /* ---- pictures of what is seen ---- */
 
-/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
-   its ring. Both are to be freed, also after an error. */
+/* Copy all lanes, and into *events the newest events of each lane. The caller frees both, also
+   after an error. Returns 0 or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
     const size_t n = (size_t)s->n_workers + 1;
@@ -38943,8 +39047,8 @@ static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_even
     return DLP_OK;
 }
 
-/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
-   is not their place. */
+/* Sort the lanes by the stages as they were added, from top to bottom. Part workers have the last
+   numbers, which is not their place in a picture. */
 DLPI_COLD
 static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     for (int i = 1; i < n; i++) {
@@ -38955,7 +39059,7 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     }
 }
 
-/* Write a trace or a timeline. with: its curves and its window. */
+/* Write a trace or a timeline. with: its curves and its window. Returns 0 or a code (DLP_ERR_*). */
 DLPI_COLD
 static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
                               const char *path) {

@@ -405,7 +405,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #define DLPI_NAME_MAGIC UINT64_C(0x656d616e706c6400)
 #define DLPI_NAME_FORMAT 1u
 
-/* The directory that fd, just opened, is; NULL: errno. */
+/* Open the directory of a descriptor that was just opened, or is -1. Returns NULL with errno. */
 DLPI_COLD
 static DIR *dlpi_dir_open(int fd) {
     DIR *dir;
@@ -439,7 +439,7 @@ static bool dlpi_name_ok(const char *name) {
     return true;
 }
 
-/* path: [DLPI_NAME_PATH]. For signal handlers. */
+/* Write the path of a name into path[DLPI_NAME_PATH]. A signal handler may call this. */
 DLPI_COLD
 static void dlpi_name_path(const char *name, char *path) {
     static const char head[] = DLPI_SHM_DIR "/" DLPI_NAME_PREFIX;
@@ -449,7 +449,7 @@ static void dlpi_name_path(const char *name, char *path) {
     path[sizeof head - 1 + n] = 0;
 }
 
-/* Does path lead to the file that is open as fd? For signal handlers. */
+/* True if the path leads to the file that is open as fd. A signal handler may call this. */
 DLPI_COLD
 static bool dlpi_name_is(const char *path, int fd) {
     struct stat at, open_file;
@@ -457,7 +457,8 @@ static bool dlpi_name_is(const char *path, int fd) {
            at.st_ino == open_file.st_ino;
 }
 
-/* Is fd a record that only this user can write? Else errno tells. Root reads everybody's. */
+/* True if only this user can write the record fd; else errno tells. reads: root reads
+   everybody's. */
 DLPI_COLD
 static bool dlpi_name_ours(int fd, bool reads) {
     struct stat st;
@@ -475,7 +476,7 @@ static uint64_t dlpi_name_check(const dlpi_name_rec *r) {
     return h;
 }
 
-/* bytes, n: a record's file. *out is written on success. */
+/* Check the n bytes of a record's file. *out is written on success only. Returns 0 or a code. */
 DLPI_COLD
 static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     dlpi_name_rec r;
@@ -490,6 +491,7 @@ static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     return DLP_OK;
 }
 
+/* Read all of `bytes` bytes at an offset of a file. Returns false if they are not there. */
 DLPI_COLD
 static bool dlpi_shm_read(int fd, void *to, uint64_t bytes, uint64_t offset) {
     uint8_t *at = to;
@@ -511,8 +513,8 @@ static int dlpi_name_read(int fd, dlpi_name_rec *out) {
     return dlpi_name_parse(&r, sizeof r, out);
 }
 
-/* Open, or make, the file at path and lock it. Returns it, or -1 with errno, EWOULDBLOCK where
-   another holds the lock: then *owner is its pid, or 0. */
+/* Open, or make, the file at path and lock it. Returns its descriptor, or -1 with errno.
+   EWOULDBLOCK means that another process holds the lock: then *owner is its pid, or 0. */
 DLPI_COLD
 static int dlpi_name_lock(const char *path, int32_t *owner) {
     const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
@@ -560,8 +562,8 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
     return dlpi_name_fail(p, DLP_ERR_STATE, 0, what);
 }
 
-/* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
-   open and locked, to be inherited by fork. Only one of the processes removes it. */
+/* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd
+   open and locked, to be inherited by fork. Only one process removes it. Returns 0 or a code. */
 DLPI_COLD
 static int dlpi_name_create(dlp_pipe *p) {
     const dlpi_pipe_rec *pipe = dlpi_area_at(p, DLPI_REC_PIPE, 0);
@@ -595,8 +597,7 @@ static int dlpi_name_create(dlp_pipe *p) {
     return dlpi_name_fail(p, DLP_ERR_SYSTEM, owner, "the name can't be written");
 }
 
-/* Take the name away, the lock still held, then let go. Makes only calls that a signal handler may
-   make. */
+/* Remove the name while its lock is held, then close its file. A signal handler may call this. */
 DLPI_COLD
 static void dlpi_name_remove(dlp_pipe *p) {
     char path[DLPI_NAME_PATH];
@@ -609,7 +610,8 @@ static void dlpi_name_remove(dlp_pipe *p) {
     errno = saved;
 }
 
-/* Look at the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno: no file of ours. */
+/* Describe the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno if none of ours is
+   there. */
 DLPI_COLD
 static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     struct timespec now;
@@ -634,7 +636,8 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     return DLP_OK;
 }
 
-/* Returns 1: removed; 0: in use, or not there; DLP_ERR_SYSTEM with errno: not ours to remove. */
+/* Remove a name without an owner. Returns 1 if it is removed, 0 if it is in use or not there;
+   DLP_ERR_SYSTEM with errno if it is not ours. */
 DLPI_COLD
 static int dlpi_name_sweep(const char *path) {
     int removed = 0, errnum, fd;
@@ -683,7 +686,7 @@ struct dlp_monitor {
 
 #define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
 
-/* Read n bytes at an offset inside element i of a record. */
+/* Read n bytes at an offset inside element i of an area. Returns false if they are not there. */
 DLPI_COLD
 static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
@@ -738,14 +741,14 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Are there `count` of these, as large as they must be? */
+/* True if the area has `count` elements, each of at least `stride` bytes. */
 DLPI_COLD
 static bool dlpi_view_has(const dlp_monitor *m, int id, uint64_t stride, uint64_t count) {
     return m->areas[id].stride >= stride && m->areas[id].count == count;
 }
 
-/* Can there be a pipe of these numbers? All that is read later is counted by them: the bounds are
-   those that start holds a pipe to, so that no damaged one makes a monitor read, or allocate,
+/* True if a pipe can have these numbers. All that is read later is counted by them. The bounds are
+   those that start holds a pipe to, so that no damaged pipe makes a monitor read, or allocate,
    without end. */
 DLPI_COLD
 static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
@@ -759,8 +762,8 @@ static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
            r->cpus >= 0;
 }
 
-/* Are the areas there that every pipe has, of as many records as it says, each large enough to be
-   read as what it is? A record for each worker, and one for the consumer. */
+/* True if the areas are there that every pipe has. Each must have as many elements as the pipe's
+   record says, large enough to be read. There is one for each worker, and one for the consumer. */
 DLPI_COLD
 static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
     const uint64_t lanes = (uint64_t)r->n_workers + 1;
@@ -785,7 +788,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     return DLPI_VIEW_FAULT(err, "the region's description of its pipe is damaged");
 }
 
-/* Does the stage have its place, its workers (none shared), its words in the slots? */
+/* True if a stage's record is valid. owned[] and *works note which workers and places are taken. */
 DLPI_COLD
 static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t id, uint8_t *owned,
                                uint32_t *works) {
@@ -826,7 +829,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     return ok ? DLP_OK : DLPI_VIEW_FAULT(err, "the region's description of its stages is damaged");
 }
 
-/* A stage as it is seen: the numbers that its record may have wrong. */
+/* Make stage i visible to readers of m->seen. Numbers that its record may have wrong are mended. */
 DLPI_COLD
 static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     dlpi_seen *s = &m->seen;
@@ -861,7 +864,8 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->areas = m->areas;
 }
 
-/* Allocate the copies, or free them. What is allocated is counted by numbers that were checked. */
+/* Allocate the copies, by checked numbers (have), or free them (!have). False: there is no
+   memory. */
 DLPI_COLD
 static bool dlpi_view_blocks(dlp_monitor *m, bool have) {
     const dlpi_pipe_rec *r = &m->pipe;
@@ -880,7 +884,7 @@ static bool dlpi_view_blocks(dlp_monitor *m, bool have) {
     return dlpi_blocks_keep(m, all, sizeof all / sizeof *all, have);
 }
 
-/* Make room for what the records say, still without its numbers. */
+/* Make room for what the records say, still without its numbers. Returns 0 or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     const dlpi_pipe_rec *r = &m->pipe;
@@ -925,8 +929,9 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     return true;
 }
 
-/* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
-   so all the time, and its slot was not given to another while we looked. */
+/* Copy counters and slots: the tail first, the base last. So a batch that is counted as in flight
+   was so all the time, and its slot was not given to another while we looked. False: they are
+   torn. */
 DLPI_COLD
 static bool dlpi_view_ctl(dlp_monitor *m) {
     const dlpi_seen *s = &m->seen;
@@ -954,7 +959,7 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     return true;
 }
 
-/* The newest events of lane i, if there are any since the last time. */
+/* Copy the newest events of lane i, if any are new. Returns false if they cannot be read. */
 DLPI_COLD
 static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     const dlpi_seen *s = &m->seen;
@@ -1003,7 +1008,7 @@ static bool dlpi_view_tuned(dlp_monitor *m) {
     return true;
 }
 
-/* Read a word; those that lie beside it are kept for the next. */
+/* Read a word, and keep those beside it for the next call. Returns false if it cannot be read. */
 DLPI_COLD
 static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
     dlp_monitor *m = from;
@@ -1031,7 +1036,7 @@ static bool dlpi_view_kinds(dlp_monitor *m) {
     return dlpi_seen_kinds(&words, &m->seen);
 }
 
-/* Copy the numbers. What is torn is read again; what stays so is damaged. */
+/* Copy all numbers. What is torn is read again; what stays so is damaged. Returns 0 or a code. */
 DLPI_COLD
 static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlpi_seen *s = &m->seen;
@@ -1045,7 +1050,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Everything but where the region comes from: m->fd is open. */
+/* Check and copy the region that is open as m->fd. Returns 0, or a code with *err filled. */
 DLPI_COLD
 static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
     int rc = dlpi_view_header(m, err);
@@ -1074,7 +1079,7 @@ static bool dlpi_proc_is_region(int proc, int number) {
     return strcmp(link, "/memfd:dlpipe (deleted)") == 0;
 }
 
-/* Open it, read only. Returns it, or -1 with errno. */
+/* Open descriptor `number` of a process, read only. Returns a descriptor, or -1 with errno. */
 DLPI_COLD
 static int dlpi_proc_open(int proc, int number) {
     char path[24];
@@ -1101,7 +1106,7 @@ static bool dlpi_proc_lives(int proc) {
     return state != NULL && state[1] == ' ' && state[2] != 'Z' && state[2] != 'X';
 }
 
-/* Is the pipe still its owner's? */
+/* Check that the owner still has the pipe. Returns DLP_OK, or DLP_ERR_STATE with *err filled. */
 DLPI_COLD
 static int dlpi_owner_check(const dlp_monitor *m, dlp_error *err) {
     char path[24];
@@ -1135,7 +1140,8 @@ static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
                         : dlpi_who_system(err, errno == ENOENT ? ESRCH : errno, "process", pid);
 }
 
-/* Does the region at fd belong to the pipe that was asked for? which: NULL, a name or a number. */
+/* True if the region at fd is the wanted pipe's, whose name goes to name[32]. which: a name or a
+   number; NULL means any. */
 DLPI_COLD
 static bool dlpi_proc_wanted(int fd, int number, const char *which, char *name) {
     dlp_monitor look;
@@ -1157,7 +1163,8 @@ static bool dlpi_inode_seen(const ino_t *seen, int n, ino_t inode) {
     return false;
 }
 
-/* Find the pipes of the process. Takes the only one that is wanted. */
+/* Find the wanted pipe of the process and open it. It fails unless there is just one. which: a name
+   or a number; NULL means any. */
 DLPI_COLD
 static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
     DIR *dir = dlpi_dir_open(openat(m->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -1197,7 +1204,7 @@ static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
                           found, (int)m->info.pid, list);
 }
 
-/* Where a name leads to: checked, alive. */
+/* Read and check the record of a name whose owner lives. Returns 0, or a code with *err filled. */
 DLPI_COLD
 static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     char path[DLPI_NAME_PATH];
@@ -1355,8 +1362,9 @@ static size_t dlpi_procs_bytes(const dlpi_shm_state *s) {
     return n * sizeof *s->procs + (n + 3) * sizeof *s->fds;
 }
 
-/* The records are in memory that is shared, though the supervisor alone uses it: private pages that
-   it writes between two forks would be copied, and each worker would keep one of its own. */
+/* Allocate the records of worker processes. The memory is shared, though the supervisor alone uses
+   it: private pages that it writes between two forks would be copied, and each worker would keep
+   one of its own. */
 DLPI_COLD
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
@@ -1384,8 +1392,8 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
     uint64_t runtime, deadline, period;
 } dlpi_sched_attr;
 
-/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
-   or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
+/* Run in slices of ns (0: the system's). A thread with short slices gets a core sooner when it
+   wakes, or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
    replacement would else wait some ms for a core, and its supervisor before it. */
 DLPI_COLD
 static void dlpi_slice(uint64_t ns) {
@@ -1415,7 +1423,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
 
 /* ---- the supervisor ---- */
 
-/* The signals that are sent to all of a job and are the caller's business. */
+/* Set *set to the signals that are sent to all of a job and are the caller's business. */
 DLPI_COLD
 static void dlpi_job_signals(sigset_t *set) {
     sigemptyset(set);
@@ -1426,7 +1434,7 @@ static void dlpi_job_signals(sigset_t *set) {
     sigaddset(set, SIGUSR2);
 }
 
-/* Signals as a new program has them, but for those. Whoever began us has them wait until here. */
+/* Handle signals as a new program does, but ignore those of a job; unblock all of them. */
 DLPI_COLD
 static void dlpi_process_signals(void) {
     sigset_t none, job;
@@ -1444,7 +1452,7 @@ static void dlpi_process_stdin(void) {
     if (fd > 0) close(fd);
 }
 
-/* Wait to be told which worker to be. */
+/* Be the spare process: wait to be told which worker to be. task: the socket that tells it. */
 _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     int k = 0;
     ssize_t n;
@@ -1455,7 +1463,7 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
 }
 
-/* What a worker had that we killed for no fault of its item. */
+/* Give back what a dead worker had. We killed it for no fault of its item, so no item is blamed. */
 DLPI_COLD
 static void dlpi_recover_blameless(dlpi_worker *w) {
     const dlpi_death why = {SIGKILL, false, NULL};
@@ -1463,8 +1471,8 @@ static void dlpi_recover_blameless(dlpi_worker *w) {
     dlpi_recover(w, &why);
 }
 
-/* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
-   Returns its pid, or -errno. */
+/* Fork, and watch the child. The child is worker k or, if k is n_procs, the spare, which reads its
+   task from `task`. Returns the child's pid, or -errno. */
 DLPI_COLD
 static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -1487,7 +1495,7 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     return -EMFILE;
 }
 
-/* Make the spare process worker k. Returns the pid, 0 if there is no spare. */
+/* Make the spare process worker k. Returns its pid, or 0 if there is no spare. */
 DLPI_COLD
 static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -1503,7 +1511,7 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
-/* The first one waits until the workers are likely to have begun: it would take their cores. */
+/* The first spare waits until the workers are likely to have begun: it would take their cores. */
 #define DLPI_SPARE_NS UINT64_C(20000000)
 
 DLPI_COLD
@@ -1522,11 +1530,12 @@ static void dlpi_spare_keep(dlp_pipe *p) {
     if (pid <= 0) dlpi_fd_close(&s->task);
 }
 
-/* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
-   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms after
-   the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
 #define DLPI_TURN_NS UINT64_C(10000000)
 
+/* Return when a process that died may be replaced: at once; but whatever it is that makes processes
+   die, for long they are not forked more often than 100 times a second. Each death gets a turn, 10
+   ms after the one before; of the turns that nobody took, one for each worker and 64 more are
+   kept. */
 DLPI_COLD
 static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
     uint64_t now = dlpi_now_ns(), saved = (64 + (uint64_t)s->n_procs) * DLPI_TURN_NS;
@@ -1544,6 +1553,7 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
 }
 
+/* Start worker k, as the spare or by a fork. Returns 0 or errno. */
 DLPI_COLD
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
@@ -1573,7 +1583,7 @@ static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errn
     dlpi_ctl_fail(p, DLPI_NOBODY, &e);
 }
 
-/* Fork, and again for a while where the system is short of something. */
+/* Start worker k, and try again for half a second if that fails. Then the pipe has the error. */
 DLPI_COLD
 static void dlpi_proc_restart(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
@@ -1586,7 +1596,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
         dlpi_proc_fail(p, proc->w, DLP_ERR_SYSTEM, errnum, "a worker process can't be replaced");
 }
 
-/* Worker k has ended: is it to be replaced? */
+/* True if the worker may be replaced after its process ended. state: the worker's at its end. */
 DLPI_COLD
 static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t signal_) {
     char text[128];
@@ -1599,7 +1609,8 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t si
     return false;
 }
 
-/* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
+/* Return how many workers of this stage in a row, with this one, died with the same undone work
+   *h. */
 DLPI_COLD
 static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_lost *h) {
     uint32_t most = 0;
@@ -1632,10 +1643,11 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *
              slot->position + first);
 }
 
-/* A worker died at work, and no callback of its stage ran: in what else the library calls (the
-   sampler's functions), or because its memory was overwritten. No item is to blame, and the next
-   one dies there, too. So what counts is how often that happened with the same work, whoever had
-   it; and where it had none, how often in lives in which this worker completed nothing. */
+/* True if workers died too often to be replaced; then the pipe has the error. A worker died at
+   work, and no callback of its stage ran: in what else the library calls (the sampler's functions),
+   or because its memory was overwritten. No item is to blame, and the next one dies there, too. So
+   deaths with the same work count, whoever had it; or, without work, in lives that completed
+   nothing. */
 DLPI_COLD
 static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
     const dlpi_lost *h = why->lost;
@@ -1664,7 +1676,7 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
     return true;
 }
 
-/* Was it killed for an item that it finished in the end, and had begun another one? */
+/* True if it was killed for a late item that it finished in the end, and had begun another one. */
 DLPI_COLD
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
     const dlpi_worker_block *block = proc->w->block;
@@ -1709,7 +1721,7 @@ static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
         if (s->procs[k].due_ns != 0 && s->procs[k].due_ns <= now) dlpi_proc_restart(p, k);
 }
 
-/* When the first of those that wait for a turn has it; UINT64_MAX: nobody waits. */
+/* Return when the first process that waits for a turn may start; UINT64_MAX if none waits. */
 DLPI_COLD
 static uint64_t dlpi_next_turn(const dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
@@ -1760,7 +1772,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     _exit(code);
 }
 
-/* Nobody will clean up after us. */
+/* End all after the caller's death: kill the workers and remove the name. Nobody else will. */
 _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_procs_kill(dlpi_shm_of(p));
     dlpi_name_remove(p);
@@ -1774,8 +1786,9 @@ static bool dlpi_caller_gone(const dlpi_shm_state *s) {
     return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
 }
 
-/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a check costs
-   as much as a worker's; so only deadlines, which are clocks, want it often. */
+/* Return the ms that poll may sleep. kill_at: when to kill the workers, or 0. All that happens
+   wakes it by a descriptor, and a check costs as much as a worker's; so only deadlines want it
+   often. */
 DLPI_COLD
 static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
@@ -1787,9 +1800,9 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     return (int)((ns + 999999) / 1000000);
 }
 
-/* Sleep until something happens, at most ms. Where poll refuses all at once (more than the limit of
-   descriptors, which others may lower; no memory), look at each by itself, 100 times a second: our
-   end would be that of the pipe. Returns how many have events, or -1: a signal. */
+/* Sleep until something happens, at most ms. Returns how many have events; -1 after a signal. Where
+   poll refuses all at once (more than the limit of descriptors, which others may lower; no memory),
+   look at each by itself, 100 times a second: our end would be that of the pipe. */
 DLPI_COLD
 static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
     int n = poll(s->fds, (nfds_t)s->n_procs + 3, ms);
@@ -1803,7 +1816,7 @@ static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
     return n;
 }
 
-/* Watch until the pipe stops and no worker is left. */
+/* Watch the processes until the pipe stops and no worker is left; then end this process. */
 _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
@@ -1837,8 +1850,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     }
 }
 
-/* Start workers for the first time: the first of each stage, or the others. Returns 0, or errno:
-   then the pipe has the error. */
+/* Start workers for the first time: the first of each stage (first), or the others (!first).
+   Returns 0, or errno: then the pipe has the error. */
 DLPI_COLD
 static int dlpi_procs_begin(dlp_pipe *p, bool first) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -1852,8 +1865,8 @@ static int dlpi_procs_begin(dlp_pipe *p, bool first) {
     return errnum;
 }
 
-/* The first worker of each stage is there before start returns; the others come meanwhile: a fork
-   of a large program takes long, 17 ms a GiB. */
+/* Be the supervisor process. The first worker of each stage is there before start returns; the
+   others come meanwhile: a fork of a large program takes long, 17 ms a GiB. */
 _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int errnum;
@@ -1904,7 +1917,7 @@ static uint64_t *dlpi_shm_taker(dlpi_share *h, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
 }
 
-/* What subscriber i took and did not give back goes to another. */
+/* Free the batches that subscriber i took and did not give back, for other subscribers to take. */
 static void dlpi_shm_hand_back(dlp_pipe *p, uint32_t i) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1919,6 +1932,7 @@ static void dlpi_shm_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
+/* Note if subscriber i has come or left. locks: also ask for its lock. Returns true if it has. */
 static bool dlpi_shm_look_at(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1948,7 +1962,7 @@ static bool dlpi_shm_look_at(dlp_pipe *p, uint32_t i, bool locks) {
     return moved;
 }
 
-/* serve_only: batches up to where are they taken by all? */
+/* Return the first batch that is not yet taken by all that the pipe waits for (serve_only). */
 static uint64_t dlpi_shm_base(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1975,7 +1989,7 @@ static uint64_t dlpi_shm_base(dlp_pipe *p) {
     return least > base ? least : base;
 }
 
-/* Batches [from, to) are taken: count them, and note the errors of those that failed. */
+/* Count batches [from, to) as taken, and note the errors of those that failed. */
 static void dlpi_shm_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
@@ -1993,7 +2007,7 @@ static void dlpi_shm_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     dlpi_credit_publish(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
-/* Is what slot k has given back by all that the pipe waits for? */
+/* True if all that the pipe waits for have given back the batch in slot k. */
 static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -2013,7 +2027,7 @@ static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, s->bound & ~s->unwaited, k, b);
 }
 
-/* Is slot k free? The scheduler, which asks, uses it at once. */
+/* True if slot k is free: its open offers are withdrawn, and the scheduler must use it at once. */
 static bool dlpi_shm_slot_free(dlp_pipe *p, uint32_t k) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
@@ -2030,7 +2044,7 @@ static void dlpi_shm_over(dlp_pipe *p) {
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
 }
 
-/* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
+/* Serve the subscribers, by the scheduler, before it feeds. Returns true if anything changed. */
 static bool dlpi_shm_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
@@ -2163,13 +2177,13 @@ struct dlp_subscriber {
     uint8_t *alive;     /* a page that is zero in a process forked from this one */
 };
 
-/* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
+/* True if n words of `each` bytes at offset `at` lie inside a slot, and are aligned. */
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
     uint64_t stride = c->m->areas[DLPI_REC_SLOTS].stride;
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
-/* Does a slot have, within its stride, all that next reads of one? The numbers are another
+/* True if a slot has, within its stride, all that next reads of one. The numbers are another
    program's: next adds them to addresses and does not look again. No product here overflows: rows
    are few, a stride is within the region, and dlpi_in_slot divides. */
 static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
@@ -2182,8 +2196,8 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
 }
 
-/* Does a cell have a field's rows, as many bytes of each as its shape says? What a collate made has
-   as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
+/* True if a cell has a field's rows, as many bytes of each as its shape says. What a collate made
+   has as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
 static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_rec *r) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t cell = c->m->areas[DLPI_REC_CELLS].stride, rows = p->batch_rows;
@@ -2251,7 +2265,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
 }
 
-/* Map the region, which can neither shrink nor be unmapped by others: it is sealed. */
+/* Map the region, which is sealed: nobody can shrink it. Returns 0, or a code with *err filled. */
 static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     char path[40];
     struct stat st;
@@ -2333,7 +2347,8 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
     return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
 }
 
-/* One field of the batch in slot s. What others can write is copied, checked, then used. */
+/* Fill *t with field f of the batch in slot s. Returns false if the field's shape does not fit.
+   What others can write is copied, checked, then used. */
 static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t f, uint32_t count,
                                   dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
@@ -2365,7 +2380,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-/* What slot s has, as the loan's batch. */
+/* Fill the loan's batch with what slot s has. Returns 0 or DLP_ERR_CORRUPT. */
 static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -2395,8 +2410,9 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
     return DLP_OK;
 }
 
-/* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
-   slot stays as it is until somebody claims it. Returns whether there is one. */
+/* Find the oldest batch that nobody has (DLP_SHARE_ONE), handed back ones among them. Its slot
+   stays as it is until somebody claims it. Returns false if there is none, so *b, *s, *taker are
+   not set. */
 static bool dlpi_subscriber_search(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
@@ -2415,8 +2431,9 @@ static bool dlpi_subscriber_search(dlp_subscriber *c, const uint64_t *takers, ui
     return found;
 }
 
-/* While a slot is looked at, one before it may get an older batch. That one was published before
-   the batch that was found, so a search that begins now sees it. */
+/* Find the oldest batch that nobody has: search until the result stays. While a slot is looked at,
+   one before it may get an older batch. That one was published before the batch that was found, so
+   a search that begins now sees it. Returns false if there is no batch. */
 static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
                                    uint32_t *s, uint64_t *taker) {
     uint64_t before;
@@ -2428,7 +2445,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
     return found;
 }
 
-/* The oldest batch was not ready when those after it woke somebody for them: now they are next. */
+/* Wake all if the oldest free batch is ready: it was not when later ones woke somebody for them. */
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;
@@ -2437,6 +2454,7 @@ static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers)
         dlpi_wake_subscribers(c->s.share, INT_MAX);
 }
 
+/* Take the oldest free batch (DLP_SHARE_ONE). Returns DLP_OK, DLP_EMPTY, DLP_END or an error. */
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->s.share + c->layout.takers_at);
     for (;;) {
@@ -2477,7 +2495,7 @@ static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
 
 static void dlpi_subscriber_wake(const dlpi_subscriber *c) { dlpi_wake_scheduler(c->ctl); }
 
-/* See now and then that the owner lives: not once for each call, which may be short. */
+/* Check that the owner lives, at most each DLPI_LOOK_NS. Returns 0 or DLP_ERR_KILLED. */
 static int dlpi_subscriber_watch(dlpi_subscriber *of) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     uint64_t now = dlpi_now_ns();
@@ -2495,8 +2513,8 @@ static const dlpi_subscriber_ops dlpi_subscriber_outside = {
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
 
-/* A thread that was joined is in the kernel's list until it has had a core once more, to leave it.
-   It has no lock of the program by then. */
+/* True if a thread has left, or will once it has a core: a thread that was joined is in the
+   kernel's list until then. It has no lock of the program by then. */
 DLPI_COLD
 static bool dlpi_thread_leaves(const char *tid) {
     char path[64], line[512];
@@ -2546,7 +2564,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     return p->err.code; /* the first of them */
 }
 
-/* The records of what is beside the pipe: asked for by the desc, or by worker processes. */
+/* Make the state for the shm desc, or for worker processes. Returns 0, or the pipe's error. */
 DLPI_COLD
 static int dlpi_shm_make(dlp_pipe *p) {
     dlpi_shm_state *s;
@@ -2584,6 +2602,7 @@ static int dlpi_shm_resolve(dlp_pipe *p) {
     return rc == DLP_OK && p->shm ? dlpi_shm_share_resolve(p) : rc;
 }
 
+/* Refuse to fork a process of several threads, unless the desc allows it. Returns 0 or a code. */
 DLPI_COLD
 static int dlpi_shm_may_fork(dlp_pipe *p) {
     char text[256];
@@ -2631,7 +2650,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
                          "the supervisor process was killed, and the worker processes with it");
 }
 
-/* Wait until each stage has a worker, or the error why not. */
+/* Wait until each stage has a worker process. Returns 0, or a code if the start has failed. */
 DLPI_COLD
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
@@ -2714,7 +2733,7 @@ static void dlpi_shm_nudge(dlp_pipe *p) {
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
-/* Wait until no process has that pipe, at most ms. */
+/* Wait until all processes are dead: none has the pipe `alive`. Returns false after ms. */
 DLPI_COLD
 static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
@@ -2778,7 +2797,7 @@ static const dlpi_beside_ops *dlpi_shm = &dlpi_shm_table;
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
 
-/* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
+/* Call `each` for all names in /dev/shm. Returns DLP_OK, or DLP_ERR_SYSTEM if that is not there. */
 DLPI_COLD
 static int dlpi_names_each(void (*each)(const char *name, const char *path, void *to), void *to) {
     DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -3,7 +3,7 @@
 #include "base/system.h"
 /* ---- what cgroups and /proc say ---- */
 
-/* The beginning of a file, as text. */
+/* Read the beginning of a file, as text. Returns false if the file cannot be opened. */
 static bool dlpi_read_text(const char *path, char *text, size_t size) {
     size_t len = 0;
     ssize_t got;
@@ -15,8 +15,8 @@ static bool dlpi_read_text(const char *path, char *text, size_t size) {
     return true;
 }
 
-/* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
-   of stack: each thread would have them for good. */
+/* Read the first n numbers, 1 or 2, of a text. Returns false if there are fewer. It does without
+   sscanf, which takes pages of stack: each thread would have them for good. */
 static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
     uint64_t number[2] = {0, 0};
     for (int i = 0; i < n; i++) {
@@ -29,13 +29,14 @@ static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
     return true;
 }
 
-/* The first n numbers, 1 or 2, of a file that begins with them. */
+/* Read the n numbers, 1 or 2, that a file begins with. Returns false if there are fewer. */
 static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
     char text[64];
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
 }
 
-/* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
+/* Read n numbers, 1 or 2, behind `key` at the start of a line, or, if key is NULL, of the first
+   line. Returns false if they are not there. */
 static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
     size_t skip = key ? strlen(key) : 0;
     while (skip > 0 && strncmp(text, key, skip) != 0) {
@@ -45,7 +46,8 @@ static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to,
     return dlpi_numbers_in(text + skip, to, n);
 }
 
-/* The same of a small file. Allocates nothing. */
+/* Read n numbers, 1 or 2, behind `key` (NULL: on the first line) of a small file. Returns false if
+   they are not there. Allocates nothing. */
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);
@@ -62,8 +64,8 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
     return dlpi_read_number(path, key);
 }
 
-/* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
-   another controller's. */
+/* Return the path of this process's cgroup in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a",
+   "0::/a"). Returns NULL if the line is another controller's, or if the path is the root. */
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     size_t n = strlen(controller);
     const char *kind = strchr(line, ':'), *place = kind ? strchr(kind + 1, ':') : NULL;
@@ -75,11 +77,11 @@ static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     return place + 1;
 }
 
-/* What the cgroup in dir leaves; UINT64_MAX: no limit. v1: of version 1 of them. */
+/* Return what the cgroup in `dir` leaves; UINT64_MAX means no limit. v1: a cgroup of version 1. */
 typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
-   controller: names the line of /proc/self/cgroup; "": version 2. */
+/* Return the least that this process's cgroup and those above it leave; UINT64_MAX if no limit is
+   known. controller: names the line of /proc/self/cgroup; "" means cgroups of version 2. */
 static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
     uint64_t least = UINT64_MAX;
@@ -101,7 +103,7 @@ static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves)
     }
 }
 
-/* The same of both versions. */
+/* Return the least that the cgroups of both versions leave; UINT64_MAX if no limit is known. */
 static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
     uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
     return one < two ? one : two;
@@ -121,10 +123,10 @@ static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
-/* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+/* Return the cores that quotas of this process's cgroups allow; UINT64_MAX if no limit is known. */
 static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
 
-/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+/* Return the cores that this process may use, by its affinity mask and its cgroups; at least 1. */
 static int dlpi_cpu_count(void) {
     uint64_t quota = dlpi_cpu_quota();
     cpu_set_t set;
@@ -147,9 +149,9 @@ typedef struct dlpi_cpu {
     double used_share, waited_share; /* of the time of the last probe */
 } dlpi_cpu;
 
-/* Read how long the calling thread has used a core, and how long it was ready to run while others
-   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
-   as it is. */
+/* Read how long the calling thread has used a core. If `file` is set, also read from a file how
+   long the thread was ready to run while others had the cores. A field that the system does not
+   tell stays as it is. */
 static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
     struct timespec t;
     uint64_t sched[2];
@@ -158,13 +160,13 @@ static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
     if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
 }
 
-/* How often the calling thread has slept. */
+/* Return how often the calling thread has slept; 0 if the system does not tell. */
 static uint64_t dlpi_cpu_sleeps(void) {
     struct rusage use;
     return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
 }
 
-/* Begin a probe. False: it is too early. */
+/* Begin a probe. Returns false if it is too early for one. */
 static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
     if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
     cpu->noted_ns = now;
@@ -179,8 +181,8 @@ static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
     cpu->sleeps = 0;
 }
 
-/* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
-   core, or waited for one, all the time; many kernels tell no more. */
+/* If a probe is under way, end it. ns: the length of the measured work, more than 0. A thread that
+   never slept had a core, or waited for one, all the time; many kernels tell no more. */
 static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
     const dlpi_cpu last = *cpu;
     uint64_t used, waited;

@@ -41,6 +41,7 @@ DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; 
         va_end(args_); \
     } while (0)
 
+/* Copy a text, cut to the buffer and always ended. If `from` is NULL, the copy is empty. */
 static void dlpi_copy_text(char *to, size_t size, const char *from) {
     size_t n = from ? strlen(from) : 0;
     if (n >= size) n = size - 1;
@@ -48,7 +49,7 @@ static void dlpi_copy_text(char *to, size_t size, const char *from) {
     to[n] = 0;
 }
 
-/* Fill an error record; returns code. */
+/* Fill the error record *e, which may be NULL. Returns `code`, for the caller to return. */
 DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
                                                                           const char *field,
                                                                           const char *format, ...) {
@@ -61,7 +62,7 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_er
     return code;
 }
 
-/* errno in words, unless the message has them already. */
+/* Write the number of errno and, unless the message has them already, its words. */
 static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     const char *text = strerror(e->errnum);
     bool said = strstr(e->message, text) != NULL;
@@ -85,7 +86,7 @@ DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size
         c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
 }
 
-/* What others wrote: its texts end. */
+/* End the texts of a record that others wrote, so that they are valid strings. */
 static void dlpi_error_end(dlp_error *e) {
     e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
     e->message[sizeof e->message - 1] = 0;

@@ -13,7 +13,7 @@ static struct flock dlpi_place(uint32_t i, short type) {
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
 }
 
-/* Take place i. False: another description has it. */
+/* Take place i. Returns false if another description has it. */
 static bool dlpi_place_take(int fd, uint32_t i) {
     struct flock f = dlpi_place(i, F_WRLCK);
     return fcntl(fd, F_OFD_SETLK, &f) == 0;
@@ -37,5 +37,5 @@ static bool dlpi_process_gone(int fd) {
     return poll(&look, 1, 0) == 1 && (look.revents & POLLIN) != 0;
 }
 
-/* A pidfd of the process (Linux 5.3). -1: errno. */
+/* Open a pidfd of the process (Linux 5.3). Returns -1 with errno set if this fails. */
 static int dlpi_pidfd_open(pid_t pid) { return dlpi_fd_above((int)syscall(434, pid, 0u)); }

@@ -46,11 +46,11 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* A row of a list of tables, as an element of an array of pointers to these tables. */
+/* Make a row of a list of tables an element of an array of pointers to these tables. */
 #define DLPI_ROW_OPS(name, number, ops) [number] = &ops,
 
-/* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
-   allows, and never comes round to a number that looks small. */
+/* Add bytes of a plan; dlpi_times multiplies them. What is too much stays at UINT64_MAX, which no
+   limit allows, and never comes round to a number that looks small. */
 static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -59,13 +59,13 @@ static inline uint64_t dlpi_times(uint64_t a, uint64_t b) {
     return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
 }
 
-/* The next multiple of align; UINT64_MAX stays what it is. */
+/* Return the next multiple of align; UINT64_MAX, which means too much, stays UINT64_MAX. */
 static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
     uint64_t up = dlpi_sum(bytes, align - 1);
     return up == UINT64_MAX ? up : up / align * align;
 }
 
-/* What is left of a sum without one of its parts. */
+/* Return sum - part, at least 0. UINT64_MAX, which means too much, stays UINT64_MAX. */
 static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     if (sum == UINT64_MAX) return sum;
     return part < sum ? sum - part : 0;
@@ -77,8 +77,8 @@ typedef struct dlpi_block {
     uint64_t bytes;
 } dlpi_block;
 
-/* Allocate n blocks of a record, as zeros. Returns false if there is no memory. Not have: free
-   them. */
+/* Allocate n blocks of a record, filled with zeros (have), or free all n (!have). Returns false if
+   there is no memory. */
 DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, const dlpi_block *k,
                                                                size_t n, bool have) {
     for (; n > 0; n--, k++) {
@@ -92,7 +92,7 @@ DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, con
     return true;
 }
 
-/* For qsort, of numbers. */
+/* Compare two numbers of 64 bits for qsort, smaller ones first. */
 static int dlpi_u64_compare(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);

@@ -42,7 +42,7 @@ DLPI_INLINE uint32_t dlpi_event_count(const uint32_t *word) {
 }
 DLPI_INLINE void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
 
-/* Count, and wake whoever sleeps on the word with one of these bits. */
+/* Count an event in *word, and wake all threads that sleep on the word with one of these bits. */
 static void dlpi_event_ring(uint32_t *word, uint32_t bits, uint32_t shared) {
     dlpi_event_add(word);
     dlpi_futex_wake(word, INT_MAX, bits, (int)shared);
@@ -50,13 +50,15 @@ static void dlpi_event_ring(uint32_t *word, uint32_t bits, uint32_t shared) {
 
 /* ---- sleepers ---- */
 
-/* The bits by which the kernel tells sleepers apart: it has 32. No bits mean all sleepers. */
+/* Return the bits by which the kernel tells sleepers apart: it has 32. No bits mean all
+   sleepers. */
 DLPI_INLINE uint32_t dlpi_sleepers_bits(uint64_t mask) {
     uint32_t bits = (uint32_t)(mask | mask >> 32);
     return bits != 0 ? bits : UINT32_MAX;
 }
 
-/* Read who sleeps, or is about to. Whoever is not there finds what was published before this. */
+/* Return the bits of all that sleep or are about to. A thread whose bit is not there finds what the
+   caller published before this. */
 DLPI_INLINE uint64_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
     return DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
 }
@@ -65,7 +67,8 @@ DLPI_INLINE void dlpi_sleepers_enter(dlpi_sleepers *s, uint64_t bits) {
     DLPI_OR_SEQ(&s->mask, bits); /* B1 -> B1 */
 }
 
-/* Returns true if a waker has taken the bits: then it has woken this sleeper, and no other. */
+/* Take this sleeper's bits out of the mask. Returns true if a waker has taken them: then it has
+   woken this sleeper, and no other. */
 static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint64_t bits) {
     if ((DLPI_LOAD_SEQ(&s->mask) & bits) == 0) return true; /* B1 <- B1 */
     return (DLPI_AND_SEQ(&s->mask, ~bits) & bits) == 0;     /* B1 <-> B1 */
@@ -73,19 +76,19 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint64_t bits) {
 
 /* ---- wakers, after their publication ---- */
 
-/* Wake whoever sleeps with one of these bits, whatever the mask says. 0: wake all. */
+/* Wake all that sleep with one of these bits, whatever the mask says. bits 0: wake all sleepers. */
 static void dlpi_sleepers_ring(dlpi_sleepers *s, uint64_t bits) {
     dlpi_event_ring(&s->word, dlpi_sleepers_bits(bits), s->shared);
 }
 
-/* Take bits out of the mask and wake their sleepers. Returns false if others took them. */
+/* Take bits out of the mask and wake their sleepers. Returns false if others took all of them. */
 static bool dlpi_sleepers_take(dlpi_sleepers *s, uint64_t bits) {
     bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: the one that takes a bit out wakes */
     if (bits != 0) dlpi_sleepers_ring(s, bits);
     return bits != 0;
 }
 
-/* Wake at most n. Returns how many more could have been woken. */
+/* Wake at most n sleepers. Returns how many more the caller may wake elsewhere. */
 static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n) {
     uint64_t mask = DLPI_LOAD_SEQ(&s->mask), bits = 0; /* B1 <- B1 */
     for (; mask != 0 && n > 0; n--, mask &= mask - 1) bits |= mask & (0 - mask);
@@ -93,7 +96,7 @@ static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n) {
     return n;
 }
 
-/* Returns true if this one slept, and no other waker has woken it. */
+/* Wake the sleeper with this bit. Returns true if it slept and no other waker has woken it. */
 static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint64_t bit) {
     return (DLPI_LOAD_SEQ(&s->mask) & bit) != 0 && dlpi_sleepers_take(s, bit); /* B1 <- B1 */
 }
@@ -103,20 +106,20 @@ static void dlpi_sleepers_take_all(dlpi_sleepers *s) {
     if (bits != 0) dlpi_sleepers_ring(s, bits);
 }
 
-/* Wake all that the mask has. */
+/* Wake all sleepers that the mask has. */
 static void dlpi_sleepers_wake_all(dlpi_sleepers *s) {
     if (DLPI_LOAD_SEQ(&s->mask) != 0) dlpi_sleepers_take_all(s); /* B1 <- B1 */
 }
 
-/* Wake the one whose mask says what it waits for, if that is batch b. UINT64_MAX: it may be
-   anything. */
+/* Wake the one sleeper of this mask if it waits for batch b, or for any batch. b: UINT64_MAX wakes
+   it whatever it waits for. Only for a mask that says what its sleeper waits for. */
 static void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
     uint64_t what = DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
     if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
     dlpi_sleepers_take_all(s);
 }
 
-/* Wake one of them, in turn. */
+/* Wake one sleeper of the mask, another one at each call, in turn. */
 static void dlpi_sleepers_wake_next(dlpi_sleepers *s) {
     uint64_t all, next, turn = DLPI_LOAD_RLX(&s->word) & 63u; /* a hint */
     while ((all = DLPI_LOAD_SEQ(&s->mask)) != 0) {            /* B1 <- B1 */

@@ -4,9 +4,9 @@
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
 #define DLPI_SYSTEM
 
-/* fd, or a copy of it that is none of the first three, as are all descriptors of ours: where a
-   program has closed those (a daemon), what somebody prints would go into our file. -1: as fd, or
-   there is no other; errno tells. */
+/* Return fd or, if it is 0, 1 or 2, a copy of it above 2, and close fd. So no descriptor of ours is
+   one of the first three: if a program has closed those (a daemon), what somebody prints would go
+   into our file. Returns -1 with errno if fd is -1 or no descriptor is left. */
 __attribute__((unused)) static int dlpi_fd_above(int fd) {
     int above, errnum;
     if (fd < 0 || fd > 2) return fd;
@@ -17,7 +17,8 @@ __attribute__((unused)) static int dlpi_fd_above(int fd) {
     return above;
 }
 
-/* The same for two, of pipe2 or socketpair, which returned rc. Returns 0, or -1 with errno. */
+/* Move two descriptors above 2. rc: what pipe2 or socketpair, which opened them, returned. Returns
+   0, or -1 with errno; then both are closed. */
 __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     if (rc != 0) return rc;
     fd[0] = dlpi_fd_above(fd[0]);
@@ -29,8 +30,8 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     return -1;
 }
 
-/* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
-   program, by SIGXFSZ. If not, errno is EFBIG. */
+/* True if a file may be as large as that. If not, errno is EFBIG. Growing a file past the limit on
+   files (ulimit -f) would end the program, by SIGXFSZ. */
 __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
     struct rlimit most;
     if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
@@ -40,7 +41,7 @@ __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
     return false;
 }
 
-/* A stream for files that are read or written as text. mode: as flags. NULL: errno. */
+/* Open a text file as a stream. flags: for open; mode: for fdopen. Returns NULL with errno. */
 __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flags,
                                                       const char *mode) {
     int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));

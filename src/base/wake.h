@@ -14,6 +14,7 @@
 /* The kernel's numbers (futex(2)), so that no kernel header is needed. */
 enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
 
+/* Sleep while *word is `expect`. Returns 1 if timeout_ns are over, else 0. Keeps errno. */
 static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
                            int shared) {
     uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
@@ -49,11 +50,13 @@ static int dlpi_membarrier(int command) {
     return r == 0;
 }
 
-/* Let this process take part. Returns 0 where the kernel or a filter refuses. */
+/* Let this process take part in the barrier. Returns 0 if the kernel or a filter refuses, else
+   1. */
 static int dlpi_heavy_register(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_REGISTER_GLOBAL : DLPI_MB_REGISTER_PRIVATE);
 }
 
+/* Run the barrier. Returns 0 if the kernel or a filter refuses, else 1. */
 static int dlpi_heavy_barrier(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
@@ -114,7 +117,7 @@ static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, 
    LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
 static uint32_t dlpi_wait_cpus;
 
-/* Set it by the cores of this machine, which are counted once. */
+/* Set how patiently to wait if `peers` threads share this machine, whose cores are counted once. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
     uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
@@ -124,9 +127,10 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
     dlpi_wait_share(peers, n, spin_ns, yields);
 }
 
-/* Look again and again before a sleep, a moment apart. longer: wait awake. same_core: the thread
-   that is waited for is on this core, and a spin would keep it from the core. until: when to stop.
-   Returns true if a look did. */
+/* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
+   when its time is over. longer: wait awake (>>impl-awake). same_core: the thread that is waited
+   for is on this core, and a spin would keep it from the core. until: when to stop at the
+   latest. */
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool same_core, uint64_t until) {
     const bool makes_way = same_core || (longer && rule->only_yields);
@@ -158,6 +162,7 @@ typedef struct dlpi_waiter {
     void *handle;
 } dlpi_waiter;
 
+/* Sleep until w->look returns true. Returns DLP_OK, or DLP_TIMEOUT at the time `until`. */
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
         uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
@@ -183,7 +188,7 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     }
 }
 
-/* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
+/* Wait until w->look returns true, first awake, then asleep. Returns DLP_OK or DLP_TIMEOUT. */
 static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     const dlpi_wait_rule rule = {.spin_ns = w->spin_ns, .yields = w->yields};
     uint64_t until = UINT64_MAX;

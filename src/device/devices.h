@@ -88,7 +88,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
     snprintf(out, size, "%s: %s (%d)", what, name, rc);
 }
 
-/* A call of a callback returned rc. */
+/* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
 static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
@@ -108,14 +108,14 @@ static int dlpi_cuda_enter(dlpi_cuda *c) {
     return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
 }
 
-/* rc: of what was done inside. */
+/* Leave the context. Returns rc or, if rc is 0, the error of the leave. */
 static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
     void *was;
     int popped = c->call.ctx_pop(&was);
     return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
 }
 
-/* Nothing enqueued may touch the slots or the buffers when they go. */
+/* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
 static void dlpi_cuda_drain(dlpi_cuda *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
@@ -134,7 +134,8 @@ static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNRE
     dlpi_cuda_leave(c, 0);
 }
 
-/* Pageable copies are right, too: only a failed push fails. */
+/* Pin memory, if it can be: pageable copies are right, too. Returns 0, or if a push fails, its
+   error. */
 static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c);
@@ -177,7 +178,7 @@ static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda_leave(c, 0);
 }
 
-/* Put the copies that follow after what still reads the buffer. */
+/* Put the copies that follow after all that still reads the buffer. Returns a CUresult. */
 static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
     void *event = c->readers[buffer];
     int rc = 0;
@@ -234,6 +235,7 @@ static int dlpi_cuda_record(void *user, uint32_t buffer) {
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Return 1 if the copies into the buffer are done, 0 if not yet, or a negative error. */
 static int dlpi_cuda_done(void *user, uint32_t buffer) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c), query;
@@ -245,6 +247,7 @@ static int dlpi_cuda_done(void *user, uint32_t buffer) {
     return query != DLPI_CU_NOT_READY;
 }
 
+/* Put the buffer's next copies after the present work of a stream. Returns 0 or a code. */
 static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
     dlpi_cuda *c = user;
     void *was;
@@ -259,7 +262,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     return DLP_OK;
 }
 
-/* Undo dlpi_cuda_begin. */
+/* Free all that dlpi_cuda_begin has made, which may have failed half-way. */
 static void dlpi_cuda_drop(dlpi_cuda *c) {
     void *was;
     if (c->context && c->call.ctx_push(c->context) == 0) {
@@ -277,7 +280,7 @@ static void dlpi_cuda_drop(dlpi_cuda *c) {
     c->own_stream = c->retained = 0;
 }
 
-/* Find the device and its context. */
+/* Find the device and its context. Returns 0, or a code with *err filled. */
 static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     int count = 0, rc = c->call.init(0);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
@@ -297,7 +300,7 @@ static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) 
     return DLP_OK;
 }
 
-/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+/* Make the stream and the events. The context is current. Returns a CUresult; *what is its call. */
 static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
     int rc;
     *what = "cuCtxGetDevice";
@@ -359,7 +362,8 @@ static int dlpi_cuda_open(void *user) {
     return 0;
 }
 
-/* Find the calls, and call the driver unless that comes later. */
+/* Find the calls; call the driver unless that comes later. Returns 0, or a code with *err
+   filled. */
 static int dlpi_cuda_load(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     const char *library = d->library ? d->library : "libcuda.so.1";
     size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
@@ -415,7 +419,7 @@ DLPDEF int dlp_device_cuda(dlp_device *out DLPI_UNREAD, const dlp_cuda_desc *des
 }
 #endif /* DLPIPE_CUDA */
 
-/* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
+/* Return the make of a device: 1 for CUDA, 2 for OpenCL, 0 for another. */
 static int dlpi_gpu_make(const dlp_device *d DLPI_UNREAD) {
 #ifdef DLPIPE_CUDA
     if (dlpi_is_cuda(d)) return 1;
@@ -450,7 +454,7 @@ DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
     return DLP_OK;
 }
 
-/* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
+/* Return the number of the events of the buffer of batch s; in a split pipe s is a view. */
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {

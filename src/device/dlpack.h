@@ -39,14 +39,15 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
 
 static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
+/* Give batch s back to a closed pipe, under the lock. True if it was the last: then free the
+   pipe. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     p->exports.slots[s].exported = 0;
     p->lent[s] = 0;
     return --p->n_lent == 0;
 }
 
-/* Is batch s, if it was lent, free? It is the consumer's again then. */
+/* True if batch s was exported and all its tensors are deleted. It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -72,7 +73,8 @@ static inline void dlpi_exported_sweep(dlp_pipe *p) {
     if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
-/* dlp_pipe_release, where batches have been lent. */
+/* Release batch s of a pipe that exports batches. An exported one goes back with its last tensor.
+   Returns DLP_OK. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
     if (!p->exports.closed) { /* written by the consumer */
@@ -87,14 +89,14 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_release. */
+/* Release batch s (dlp_pipe_release). Returns DLP_OK. */
 static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
     if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
 
-/* dlp_pipe_close: batches that are exported keep the pipe. */
+/* Close the pipe (dlp_pipe_close). Exported batches keep its memory. Returns 0 or a code. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
@@ -112,7 +114,8 @@ static int dlpi_exported_close(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
+/* Delete a tensor. A child forked from the pipe's process takes no lock: nobody may ever free
+   it. */
 static void dlpi_export_free(dlpi_export *x) {
     dlp_pipe *p = x->p; /* lives at least as long as its tensors */
     bool last = false;
@@ -129,6 +132,7 @@ static void dlpi_export_free(dlpi_export *x) {
 static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
+/* Return the DLPack device type of the pipe's batches, and the device's number in *id. */
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
@@ -156,7 +160,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
     out->byte_offset = t->byte_offset;
 }
 
-/* May tensors be made of this batch? */
+/* Check that tensors may be made of this batch. Returns 0, or a code with *err (or NULL) filled. */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch",
@@ -175,7 +179,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
                           batch->n_fields);
 }
 
-/* Lend a batch, or lend it once more. */
+/* Lend a batch to one more tensor, whose record *out is. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
     uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
@@ -210,7 +214,7 @@ static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t
     return &x->tensor.v1;
 }
 
-/* The check of a field's tensor, and its record. */
+/* Check a field, and make the record of its tensor. Returns 0 or a code. */
 static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
     int rc = dlpi_export_check(p, batch, NULL);
     if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
@@ -234,7 +238,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 
 /* ---- what a batch says of its rows ---- */
 
-/* Lengths or offsets of a field as a tensor. */
+/* Set *t to the lengths or the offsets of a field. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
                               dlp_error *err) {
     const dlp_tensor *f;

@@ -32,7 +32,7 @@ typedef struct dlpi_symbol {
     size_t at; /* of the pointer in the table of calls */
 } dlpi_symbol;
 
-/* Load a library and fill a table of calls. */
+/* Load a library and fill a table of calls. Returns 0, or DLP_ERR_UNSUPPORTED with *err filled. */
 static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
                          dlp_error *err) {
     void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -53,7 +53,7 @@ static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, cons
     return DLP_OK;
 }
 
-/* Take the device for a pipe. */
+/* Take the device for a pipe. Returns 0, or DLP_ERR_BUSY if a pipe has it. */
 static int dlpi_gpu_open(dlpi_gpu *g) {
     if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
     memcpy(g->name, g->base, sizeof g->base);

@@ -71,7 +71,7 @@ enum {
 };
 #define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
 
-/* Names of error codes -1..-72, as CL/cl.h has them. */
+/* Return the name of an error code, as CL/cl.h has it without "CL_"; "ERROR" if it is not known. */
 static const char *dlpi_cl_name(int32_t rc) {
     static const char *const low[] = {"DEVICE_NOT_FOUND",
                                       "DEVICE_NOT_AVAILABLE",
@@ -131,7 +131,7 @@ static void dlpi_cl_forget(dlpi_cl *c, void **event) {
     *event = NULL;
 }
 
-/* Nothing enqueued may touch the slots or the buffers when they go. */
+/* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
 static void dlpi_cl_drain(dlpi_cl *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
@@ -161,8 +161,9 @@ static void dlpi_cl_free(void *user, void *dev) {
     c->call.buffer_release(dev);
 }
 
-/* Mark the consumer's queue for a buffer, if that is not done yet: each copy into the buffer waits
-   for the mark, since copies may overtake each other. The flush sends the mark to the device. */
+/* Mark the consumer's queue for a buffer, if not done yet: each copy into the buffer waits for the
+   mark, since copies may overtake each other. The flush sends the mark to the device. Returns 0 or
+   rc. */
 static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     int32_t rc;
     if (c->gpu.ordered[buffer] || c->consumer == NULL) return 0;
@@ -172,7 +173,7 @@ static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
 }
 
-/* What a copy into the buffer is to wait for. */
+/* Set wait[2] to the *n events that a copy into the buffer must wait for. Returns 0 or an error. */
 static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
     int rc;
     *n = 0;
@@ -218,6 +219,7 @@ static int dlpi_cl_record(void *user, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
 }
 
+/* Return 1 if the copies into the buffer are done, 0 if not yet, or a negative error. */
 static int dlpi_cl_done(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
     int32_t status = 0;
@@ -259,7 +261,7 @@ static void dlpi_cl_end(dlpi_cl *c) {
     free(c);
 }
 
-/* The n-th device of all platforms. */
+/* Find the n-th device, counted over all platforms. Returns 0, or a code with *err filled. */
 static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
     void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
     uint32_t n_platforms = 0, seen = 0;
@@ -288,7 +290,8 @@ static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
                           seen - 1);
 }
 
-/* Context and device of the user's queue, or of the user's context, or of their own. */
+/* Find context and device: of the user's queue or context, or new. Returns 0, or a code and
+   *err. */
 static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     void *devices[DLPI_CL_ROOM];
     void **device = &c->gpu.info.device_id, *context = d->context;
@@ -321,7 +324,7 @@ static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Keep a queue of the user's. */
+/* Keep a queue of the user's as *to. Returns 0, or a code with *err filled. */
 static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
     int32_t rc = c->call.queue_retain(queue);
     if (rc != 0) return dlpi_cl_fail(rc, "clRetainCommandQueue", DLP_ERR_DEVICE, field, err);

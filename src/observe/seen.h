@@ -50,7 +50,8 @@ struct dlpi_words {
 
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
-/* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
+/* Read a word of 4 or 8 bytes at an offset in element i of an area. Returns false if it has
+   none. */
 static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, uint32_t bytes,
                          uint64_t *to) {
     const dlpi_area *r = &w->areas[id];
@@ -59,8 +60,8 @@ static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, u
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
-/* Copy bytes of element i of a record, from byte `from` on: as many as an older version has. False:
-   there is none. */
+/* Copy `bytes` bytes of element i of an area, from byte `from` on, in words of 8. If an element of
+   an older version ends before, fewer are copied. Returns false if there are none. */
 static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t from, void *to,
                             uint64_t bytes) {
     const uint64_t stride = w->areas[id].stride;
@@ -71,7 +72,8 @@ static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, uint64_t fr
     return true;
 }
 
-/* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
+/* Count the words of an area, of 4 or 8 bytes each, that have bits of the mask or, if `none` is
+   set, have none of them. Returns false if they cannot be read. */
 static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_area *r = &w->areas[id];
     *n = 0;
@@ -85,7 +87,7 @@ static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool no
     return true;
 }
 
-/* A figure of the user's: a number, 0 or more. */
+/* Return a figure of the user's, out of its bits; 0 if it is no number of 0 or more. */
 static double dlpi_seen_figure(uint64_t bits) {
     double v;
     memcpy(&v, &bits, sizeof v);
@@ -109,12 +111,13 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* A number of the region, or `otherwise` if it is not 1..most. */
+/* Return n if it is 1..most, else `otherwise`. */
 static int32_t dlpi_seen_within(int32_t n, int32_t most, int32_t otherwise) {
     return n >= 1 && n <= most ? n : otherwise;
 }
 
-/* Copy the table of links (>>impl-links), which lies behind the record of the pipe. */
+/* Copy the table of links (>>impl-links), which lies behind the record of the pipe. Returns false
+   if it is not valid. */
 static bool dlpi_seen_links(const dlpi_words *words, dlpi_seen *s) {
     const int32_t n_stages = (int32_t)s->n_stages;
     const uint64_t count_at = offsetof(dlpi_pipe_rec, n_links), at = sizeof(dlpi_pipe_rec);
@@ -134,12 +137,13 @@ static bool dlpi_seen_links(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* Buffers of the sink; 0 means that there is none. */
+/* Return the number of buffers of the sink; 0 if there is no sink. */
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
     return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
 }
 
-/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+/* Fill in the figures that kinds of stages count. Returns false if words of the region are not
+   valid. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
@@ -188,7 +192,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     row->tell_user = st->w.worker_user;
 }
 
-/* What the pipe will be, or is: without its region. */
+/* Fill *s with all of a pipe, started or not, that is not in its region. */
 static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     memset(s, 0, offsetof(dlpi_seen, figures));
     s->n_stages = (uint32_t)p->n_stages;
@@ -204,7 +208,7 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
-/* Where all is that the pipe, which has been started, shows. all: with the figures of kinds. */
+/* Fill *s from a started pipe, into whose memory it points. all: with the figures of kinds. */
 static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_shape(p, s);
@@ -235,7 +239,7 @@ static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t wor
     return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
-/* The stage of a worker; NULL: it is the consumer. */
+/* Return the stage of a worker; NULL if the number is the consumer's. */
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
@@ -249,7 +253,7 @@ static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
     return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* Has batch b, in that slot, left the stage? */
+/* True if batch b, which has this slot, has left the stage. */
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */

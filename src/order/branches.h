@@ -10,12 +10,12 @@
    out has holes, and its k stands still. So k does not follow from the number of a batch, and a
    state keeps the phase (k + h) mod P. */
 
-/* The seed of list l. The first list has the seed of the pipe. */
+/* Return the seed of list l. List 0 has the seed of the pipe itself. */
 static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
-/* The phase of stream s where an epoch begins. */
+/* Return the phase of stream s at the start of an epoch, 0..period-1. */
 static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
     return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
 }
@@ -24,7 +24,7 @@ static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) 
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
-/* Rows in a row, wherever they begin: how many of them are of list b, at most. */
+/* Return how many of `rows` rows in a row come from list b at most, wherever they begin. */
 static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
                                    uint64_t rows) {
     const uint64_t rest = rows % period;

@@ -33,6 +33,7 @@ struct dlp_buckets {
     char why[256];
 };
 
+/* Write into b->why that an item is too long. Returns -1, for the caller to return. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but with max_tokens %" PRIu64 " a row has "
@@ -49,7 +50,7 @@ static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch
     w->read = 0;
 }
 
-/* Read up to `most` more positions of a window. */
+/* Read up to `most` more positions of a window. Returns 0, or -1 with the reason in b->why. */
 static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     uint32_t from = w->read, n = w->n - from < most ? w->n - from : most;
     dlpi_order_block(&b->order, w->epoch, w->number * b->d.window + from, n, w->index + from);
@@ -68,7 +69,7 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* One pass of a counting sort by eleven bits of the keys. */
+/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
 static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
     uint32_t begin[2048] = {0}, sum = 0;
     for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
@@ -80,7 +81,7 @@ static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int
     for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
 }
 
-/* Sort by length. Keys come in the order of their places, which each pass keeps. */
+/* Sort the window by length. Items of equal length keep their order: each pass is stable. */
 static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     uint64_t all = 0;
     for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
@@ -92,8 +93,9 @@ static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
     }
 }
 
-/* Rows of the batch that begins at sorted place i: as many as the bounds leave, then down to a
-   multiple of divisible_by, unless it is all that is left. */
+/* Return the number of rows of the batch that begins at place i of the sorted keys. It is as many
+   as batch_size and max_tokens allow, rounded down to a multiple of divisible_by. If the batch
+   takes all rows that are left, the number is not rounded. */
 static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uint32_t i) {
     uint32_t left = w->n - i, rows = 1, most = left < b->d.batch_size ? left : b->d.batch_size;
     if (b->d.max_tokens == 0) rows = most;
@@ -114,7 +116,8 @@ static void dlpi_window_cut(dlp_buckets *b) {
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
-/* Make a window the present one, and begin to read the one after it. */
+/* Make window `number` of an epoch the present one, sorted and cut into batches, and begin to read
+   the window after it. Returns 0, or -1 with the reason in b->why. */
 DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
@@ -136,6 +139,8 @@ static int dlpi_buckets_begin(void *user, uint64_t epoch) {
     return dlpi_buckets_seek((dlp_buckets *)user, epoch, 0);
 }
 
+/* Write the indices of the next batch. Returns how many, 0 at the end of the epoch, or -1 with the
+   reason in b->why. max: room for indices; at least batch_size. */
 static int64_t dlpi_buckets_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint32_t turn, from, n;
@@ -243,7 +248,8 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
 
-/* Look for items that are too long, and hash the lengths, four strands at once. */
+/* Check that no item is too long, and hash all lengths into *hash, four lanes at once. Returns 0,
+   or -1 with the reason in b->why. */
 static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     uint64_t lane[4] = {1, 2, 3, 4};
     *hash = b->d.lengths_id;
@@ -268,7 +274,7 @@ static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
                                   sizeof words / sizeof *words);
 }
 
-/* Allocate the windows, or free them. */
+/* Allocate all arrays (have), or free them (!have). Returns false if there is no memory. */
 static bool dlpi_buckets_blocks(dlp_buckets *b, bool have) {
     const uint64_t n = UINT64_C(8) * b->d.window;
     const dlpi_block all[] = {

@@ -38,7 +38,7 @@ static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
     return q->first ? q->first[c] : c * q->chunk_rows;
 }
 
-/* Rows of chunk c as it is in the dataset. */
+/* Return the number of rows that chunk c has in the dataset. */
 static inline uint64_t dlpi_chunk_size(const dlpi_chunk_plan *q, uint64_t c) {
     if (q->first) return q->first[c + 1] - q->first[c];
     return c + 1 < q->n ? q->chunk_rows : q->last_rows;
@@ -48,16 +48,18 @@ static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
     return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
 }
 
-/* Of the rows of an axis, those that come in batches, and how many batches that makes. */
+/* Return how many of the rows of an axis come in batches: all, or only those of full batches. */
 static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
     return q->drop ? rows - rows % q->batch : rows;
 }
+/* Return the number of batches that an axis of so many rows has. */
 static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t rows) {
     uint64_t kept = dlpi_chunk_kept(q, rows);
     return kept / q->batch + (kept % q->batch != 0);
 }
 
-/* This rank's rows of batch k of an axis: *first is the first of them. Returns how many. */
+/* Return how many rows this rank has of batch k of an axis, whose length is `axis` rows. *first
+   gets the first of them. */
 static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
                                  uint64_t *first) {
     uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
@@ -66,7 +68,7 @@ static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64
     return count;
 }
 
-/* This rank's rows of an axis before row g. */
+/* Count the rows of this rank before row g of an axis, whose length is `axis` rows. */
 static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
     uint64_t first, full, k = g / q->batch;
     uint32_t count;
@@ -77,14 +79,15 @@ static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint6
     return k * full + (g - first < count ? g - first : count);
 }
 
-/* The end of what a chunk has of its axis; what is dropped may begin before the chunk. */
+/* Return the row of the axis at which the rows of the chunk end. If the last rows of the axis are
+   dropped, the chunk ends earlier. It has no rows if the dropped ones begin before it. */
 static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
     uint64_t end = x->from + x->size;
     if (end <= x->axis) return end;
     return x->axis > x->from ? x->axis : x->from;
 }
 
-/* Where in its buffer row g of the chunk's axis lies. */
+/* Return the place of row g of the axis in the chunk's buffer, which has this rank's rows alone. */
 static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
                                          uint64_t g) {
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
@@ -92,8 +95,8 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 
 /* ---- places ---- */
 
-/* Where in an epoch's order the last chunk stands, if it has fewer rows than the others, which all
-   have as many; else UINT64_MAX. */
+/* Return the place of the dataset's last chunk in the order of an epoch, if only this chunk has
+   fewer rows than the others. Returns UINT64_MAX if all chunks have as many rows. */
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
@@ -102,7 +105,8 @@ static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, ui
     return dlp_permutation_find(&o->permutation, last);
 }
 
-/* The place `at`, where so many rows and batches of the epoch come before it. */
+/* Set x to place `at` of an epoch. `size` is the number of rows of the chunk there. `rows` and
+   `batches` count what comes before it in the epoch. */
 static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_t epoch,
                            uint64_t at, uint64_t size, uint64_t rows, uint64_t batches) {
     *x = (dlpi_chunk_spot){true, epoch, at, size, rows, 0, 0, dlpi_chunk_kept(q, size)};
@@ -114,7 +118,8 @@ static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_
     }
 }
 
-/* Rows of the chunk that stands at a place, where chunks differ. */
+/* Return the rows of the chunk at place `at` of an epoch, if chunks differ; 0 past the last
+   place. */
 static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                    uint64_t at) {
     uint64_t c = 0;
@@ -129,8 +134,8 @@ static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_
                    x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
 }
 
-/* Make x the place `at` of an epoch. It walks there where chunks differ: on from where x is, if
-   that is before it. */
+/* Move x to place `at` of an epoch. If chunks differ, x walks there chunk by chunk, from its own
+   place if that is not behind `at`, else from the start of the epoch. */
 static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
                             dlpi_chunk_spot *x) {
     uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
@@ -149,7 +154,7 @@ static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t ep
     dlpi_chunk_put(q, x, epoch, at, at == uneven ? q->last_rows : q->chunk_rows, rows, batches);
 }
 
-/* The place of the chunk in which batch k of an epoch begins. */
+/* Move x to the place of the chunk in which batch k of an epoch begins. */
 static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t k,
                             dlpi_chunk_spot *x) {
     uint64_t full = q->chunk_rows, few = q->last_rows, uneven, at;
@@ -171,7 +176,7 @@ static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t ep
     dlpi_chunk_goto(q, o, epoch, at, x);
 }
 
-/* Rows of an epoch before its batch k. */
+/* Count the rows of an epoch that lie before its batch k. */
 static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
                                        uint64_t k) {
     dlpi_chunk_spot x = {0};
@@ -182,8 +187,8 @@ static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, 
 
 /* ---- sums ---- */
 
-/* Does every batch end where a chunk ends, or within one, in whatever order they come? in_order:
-   they come as they are in the dataset. */
+/* True if no batch spans two chunks, whatever the order of the chunks. in_order: the chunks come in
+   the order of the dataset, so only this order counts. */
 static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
     for (uint64_t c = 1; q->first != NULL && c < q->n; c++)
         if (q->first[c] % q->batch != 0) return false;
@@ -192,9 +197,9 @@ static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
            dlpi_chunk_size(q, q->n - 1) % q->batch == 0;
 }
 
-/* The most rows that this or any rank has of a chunk. A stretch of n rows has as many of a rank's
-   as the batches that fit in it, and one more, have at most; and where the axis ends with a part of
-   a batch, of that too. */
+/* Return the most rows that one rank, this or another, can have of one chunk. If batches span
+   chunks, a chunk holds whole batches and at most one more share of a cut batch. It may also hold
+   the share of the short batch that ends the axis. */
 static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
     uint64_t n = q->chunk_rows, share = (q->batch + q->world - 1) / q->world, rest = n % q->batch;
     uint64_t rows = n / q->batch * share, end;
@@ -207,8 +212,8 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* ---- the plan of a desc ---- */
 
-/* The counts of chunks: alike but for the last, or not. first: rows before each,
-   or NULL. */
+/* Set the sizes of the n chunks in q. `first` has the rows before each chunk, or is NULL. q->first
+   becomes NULL if all chunks but a smaller last one have as many rows. */
 static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
@@ -227,7 +232,8 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
     if (!alike) q->first = first;
 }
 
-/* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
+/* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
+   chunks of an epoch. in_order: chunks come in the order of the dataset. */
 static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
                                uint64_t *first, uint64_t positions, bool in_order,
                                dlpi_chunk_plan *q) {

@@ -39,28 +39,29 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
+/* Return the number of inputs that stream s has in one pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
 }
 
-/* ... of the one that has the most. */
+/* Return the number of inputs per pass of the stream that has the most. */
 static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* If each of `own` streams had no item in so many passes of an epoch that had none before, none
-   ever comes. Two passes from anywhere have a whole one among them. That is enough if a stream has
-   the same inputs in each pass, or if these streams are all of them. Otherwise each pass deals
-   own / streams of the inputs again, and an input with items stays unseen with a chance of about
-   2^-16. own 0: of one stream, whatever the others had. */
+/* Return the number of passes without any item after which a stream counts as empty for good. own:
+   streams that all had no item; 0 means one stream, whatever the others had. Two passes from
+   anywhere have a whole one among them. That is enough if a stream has the same inputs in each
+   pass, or if these streams are all of them. Otherwise each pass deals own / streams of the inputs
+   again, and an input with items stays unseen with a chance of about 2^-16. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
     if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
 
-/* The j-th input of a pass over those that stream s has by weight. */
+/* Return input j of a pass over the inputs that stream s has by weight. */
 static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
                                   uint64_t j) {
     const uint32_t *own = q->members + q->first[s];
@@ -72,7 +73,7 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   j)];
 }
 
-/* Write the indices of n inputs of stream s, from one on, which are all of one pass. */
+/* Write the indices of n inputs of stream s, from this ordinal on. All must be of one pass. */
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
@@ -89,14 +90,14 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
 }
 
-/* The permutation of an input's n items, in this pass. */
+/* Set *items to the permutation of the n items of an input in this pass. */
 static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                              uint64_t input, uint64_t pass, uint64_t n) {
     uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, input), pass);
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* The permutation of a window of n items of stream s, which begins after that cursor. */
+/* Set *items to the permutation of n items of stream s: the shuffle window behind this cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                               uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
@@ -104,7 +105,7 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* A number that differs where anything does that the order follows from. */
+/* Return the hash h with all in it that the order of inputs follows from. */
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
@@ -128,12 +129,13 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 #define DLPI_CURSORS_JOINED 0x7eu
 #define DLPI_BRANCHES 8u /* lists that are joined, at most */
 
+/* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
-   epoch, which no epoch reads, or 10^13 in one without an end. */
+/* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
+   room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
@@ -141,6 +143,7 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     return bits < most ? bits : most;
 }
 
+/* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
     for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
         const uint32_t from = *bit % 8;
@@ -149,6 +152,7 @@ static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value
     }
 }
 
+/* Return n bits from bit number *bit on, and add n to *bit. */
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
     uint64_t value = 0;
     for (uint32_t i = 0; i < n; i++, ++*bit)
@@ -163,34 +167,36 @@ typedef struct dlpi_cursors {
     uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
 
+/* Return the bytes that stand before the cursors. */
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
+/* Return the bits of one cursor, or of one path if lists are joined. */
 static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
     uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
     for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
     return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
 }
 
-/* Are these of one order? */
+/* True if the cursors of both have the same layout, as those of one order have. */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
     return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
            a->place_bits == b->place_bits && a->lists == b->lists &&
            a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
 }
 
-/* Bytes of n cursors in a state. */
+/* Return the bytes that the header and its n cursors take in a state. */
 static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
     return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
-/* How many fit into so many bytes. */
+/* Return how many cursors fit into so many bytes, which hold the header, too. */
 static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
     return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
 }
 
-/* at: zeros. */
+/* Write the header that stands before the cursors. The bytes at `at` must be zeros. */
 static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
@@ -209,7 +215,7 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
 }
 
-/* The rest of what stands before paths, from that bit on. */
+/* Read the rest of a header before paths, from that bit on. Returns false if it is not valid. */
 static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
                                     uint32_t bytes) {
     const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
@@ -227,7 +233,7 @@ static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t
     return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* Of saved bytes; false: there is nothing like it in them. */
+/* Read the header of a state's cursors. Returns false if the bytes hold no valid cursors. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
     if (bytes < 7) return false;
@@ -247,6 +253,7 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
+/* Write *x as cursor number i behind the header at `at`. The bits there must be zeros. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
@@ -302,8 +309,8 @@ static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i,
     x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
 }
 
-/* Copy place k of one state to place i of another, whose bits there are zeros, or compare the two.
-   Returns false if they differ. */
+/* Copy cursor k of the state `from` to cursor i of the state `at`, whose bits there must be zeros.
+   If `compare` is set, compare the two cursors instead. Returns false if they differ, else true. */
 static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
                              uint32_t k, bool compare) {
     const uint32_t bits = dlpi_cursor_bits(c);

@@ -26,7 +26,7 @@ static inline bool dlpi_weighed_lighter(const dlpi_weighed *x, const dlpi_weighe
     return x->weight < y->weight || (x->weight == y->weight && x->number < y->number);
 }
 
-/* The first of a heap of n streams, lightest first, has become heavier. */
+/* Restore a heap of n streams, lightest first, whose first stream has become heavier. */
 static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     for (uint64_t i = 0, least; (least = 2 * i + 1) < n; i = least) {
         dlpi_weighed x = heap[i];
@@ -37,7 +37,7 @@ static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
     }
 }
 
-/* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
+/* Write the stream of each input to owner[]. inputs [n_inputs], heap [streams]: scratch memory. */
 DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs,
                                         dlpi_weighed *heap, uint32_t *owner) {
     dlp_permutation places;
@@ -58,7 +58,7 @@ DLPI_COLD static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *
     }
 }
 
-/* Each stream's inputs, in their order, one stream after the other. */
+/* List the inputs of stream 0, then of stream 1 and so on, each in ascending order. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
@@ -72,7 +72,7 @@ static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner)
     q->first[0] = 0;
 }
 
-/* Deal all inputs; false: there is no memory for it. */
+/* Deal all inputs to the streams by weight. Returns false if there is no memory for it. */
 static bool dlpi_found_deal(dlpi_found_plan *q) {
     dlpi_weighed *inputs = malloc((size_t)q->n_inputs * sizeof *inputs);
     dlpi_weighed *heap = malloc((size_t)q->streams * sizeof *heap);

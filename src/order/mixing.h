@@ -49,6 +49,7 @@ static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
     return x;
 }
 
+/* Return the item of a dataset that stands at place x of this pass over it. */
 static uint64_t dlpi_mix_shuffled(const dlpi_mix_part *part, uint64_t pass, uint64_t x) {
     uint64_t key = dlpi_absorb(dlpi_absorb(part->key, pass), part->items);
     dlp_permutation p;
@@ -89,8 +90,8 @@ static uint32_t dlpi_mix_deadline(const dlp_mix *m, uint32_t d, uint64_t turn) {
     return (uint32_t)(((turn + 1) * m->period + weight - 1) / weight) << 10 | d;
 }
 
-/* Entries of times to come hold the datasets whose next turn may run from then on: the first of
-   them, and link[] the others. */
+/* Fill the schedule. Entries of times to come list the datasets whose next turn may run from then
+   on: the entry has the first of them, and link[] the others. */
 static void dlpi_mix_schedule(dlp_mix *m) {
     uint32_t link[DLPI_MIX_DATASETS] = {0}, turns[DLPI_MIX_DATASETS] = {0};
     dlpi_mix_heap ready = {0};
@@ -117,8 +118,8 @@ static void dlpi_mix_schedule(dlp_mix *m) {
 
 /* --- The length of an epoch --- */
 
-/* Positions in which, wherever they begin, dataset d comes at least `items` times: whole periods,
-   or, since counts are within one of their shares at both ends, the share of one more item. */
+/* Return positions in which the dataset comes at least `items` times, wherever they begin: whole
+   periods or, as counts are within one of their shares at both ends, the share of one more item. */
 static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = (part->items + w - 1) / w;
     uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
@@ -128,7 +129,8 @@ static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     return share < whole ? share : whole;
 }
 
-/* Positions in which it comes at most `items` times; 1 where there are none. */
+/* Return positions in which the dataset comes at most `items` times, wherever they begin; at least
+   1. */
 static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = part->items / w;
     uint64_t periods = (part->items - 1) / w, rest = (part->items - 1) % w, share;
@@ -139,6 +141,7 @@ static uint64_t dlpi_mix_within(const dlp_mix *m, const dlpi_mix_part *part) {
     return share > 0 ? share : 1;
 }
 
+/* Return the samples of an epoch. `until` (DLP_MIX_*) says which dataset decides. */
 static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
     uint64_t samples = until == DLP_MIX_FIRST ? UINT64_MAX : 0, most = 0;
     for (uint32_t d = 0; d < m->n; d++) {
@@ -166,6 +169,7 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
     return a;
 }
 
+/* Fill *err, which may be NULL. Returns DLP_ERR_MEMORY. */
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
     dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
     if (err) err->errnum = ENOMEM;
@@ -194,7 +198,8 @@ static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The weights' greatest common divisor and what they add up to when divided by it. */
+/* Find the greatest common divisor of the weights, and the period: the sum of the divided weights.
+   Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *period,
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
@@ -237,6 +242,8 @@ static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
 
 /* --- The order --- */
 
+/* Return the dataset that has this position. *draw: how many items it gave before, in all
+   epochs. */
 static const dlpi_mix_part *dlpi_mix_turn(const dlp_mix *m, uint64_t epoch, uint64_t position,
                                           uint64_t *draw) {
     uint64_t at = epoch * m->samples + position;
@@ -287,7 +294,7 @@ DLPI_COLD DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_e
     return DLP_OK;
 }
 
-/* Of a sampler's desc only what has nothing to do with the order stays. */
+/* Clear a sampler's desc, but for the fields that have nothing to do with the order. */
 static void dlpi_mix_clear(dlp_sampler_desc *to) {
     dlp_sampler_desc clear = {0};
     clear.threaded = to->threaded;

@@ -45,7 +45,7 @@ static inline uint64_t dlpi_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* One more word into a hash. For a fixed h a bijection of word, and the other way round. */
+/* Return the hash h with one more word in it. For a fixed h or a fixed word it is a bijection. */
 static inline uint64_t dlpi_absorb(uint64_t h, uint64_t word) {
     return dlpi_mix((h ^ word) + DLPI_GOLDEN);
 }
@@ -58,7 +58,7 @@ DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return dlpi_absorb(dlpi_absorb(dlpi_absorb(dlpi_absorb(0, seed), a), b), c);
 }
 
-/* The high half of a * b; the low half goes to *low. */
+/* Return the high half of a * b. The low half goes to *low. */
 static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
@@ -103,25 +103,25 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
-/* A product whose bits 24..47 and bits 0..31 (of those the high ones more) are well mixed; the two
-   kinds of rounds take what they need of it. */
+/* Return a keyed hash of half a number. Its bits 24..47 and 0..31 are well mixed, of the latter the
+   high ones more. Each of the two kinds of rounds takes the bits that it needs. */
 static inline uint64_t dlpi_round_hash(uint32_t half, const uint32_t key[2]) {
     uint64_t z = (uint64_t)(half ^ key[0]) * 0x85ebca6bu;
     return (uint64_t)((uint32_t)z ^ (uint32_t)(z >> 32) ^ key[1]) * 0xc2b2ae35u;
 }
 
-/* What a round adds to left: 0..left_values-1. */
+/* Return what a round adds to left, 0..left_values-1. */
 static inline uint32_t dlpi_round_left(const dlp_permutation *p, uint32_t right,
                                        const uint32_t key[2]) {
     return (uint32_t)((uint64_t)(uint32_t)dlpi_round_hash(right, key) * p->left_values >> 32);
 }
 
-/* What a round adds to right, to be cut to right_bits. */
+/* Return what a round adds to right. The caller cuts the sum to right_bits. */
 static inline uint32_t dlpi_round_right(uint32_t left, const uint32_t key[2]) {
     return (uint32_t)(dlpi_round_hash(left, key) >> 24);
 }
 
-/* x, or x - a where x >= a: without a branch, for it would be mispredicted half the time. */
+/* Return x, or x - a if x >= a. A branch would be mispredicted half the time, so there is none. */
 static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
     uint32_t less = x - a;
     return x < a ? x : less;
@@ -155,7 +155,7 @@ static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     }
 }
 
-/* The shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
+/* Set the shape and the round keys of a network of p->n numbers, DLP_PERMUTATION_TABLE or more. */
 static void dlpi_permutation_rounds(dlp_permutation *p, uint64_t key) {
     uint32_t log2_n = 0;
     /* cppcheck-suppress ctuuninitvar; n is set */
@@ -210,15 +210,15 @@ DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
 #ifdef DLPI_ORDER_AVX2
 #define DLPI_AVX2 __attribute__((target("avx2")))
 
-/* dlpi_round_hash of four halves, each in the low word of a lane. */
+/* Hash four halves, as dlpi_round_hash does one. Each half is in the low word of a lane. */
 DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
     __m256i z = _mm256_mul_epu32(_mm256_xor_si256(half, key0), _mm256_set1_epi64x(0x85ebca6b));
     z = _mm256_xor_si256(_mm256_xor_si256(z, key1), _mm256_srli_epi64(z, 32));
     return _mm256_mul_epu32(z, _mm256_set1_epi64x(0xc2b2ae35));
 }
 
-/* dlpi_permutation_step of the 16 numbers from x on: four vectors of four lanes, so that
-   multiplications overlap. */
+/* Put the 16 numbers x .. x + 15 through the network once, as dlpi_permutation_step does with one.
+   Four vectors of four lanes let the multiplications overlap. */
 DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, uint64_t x,
                                                      uint64_t *out) {
     const __m128i shift = _mm_cvtsi32_si128((int)p->right_bits);
@@ -248,6 +248,7 @@ DLPI_AVX2 static inline void dlpi_permutation_step16(const dlp_permutation *p, u
                             _mm256_or_si256(_mm256_sll_epi64(left[v], shift), right[v]));
 }
 
+/* Write the values of positions `first` and on. Returns how many: a multiple of 16, up to count. */
 DLPI_AVX2 static uint32_t dlpi_permutation_block_avx2(const dlp_permutation *p, uint64_t first,
                                                       uint32_t count, uint64_t *out) {
     uint32_t done = 0;
@@ -271,7 +272,7 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
     for (; done < count; done++) out[done] = UINT64_MAX;
 }
 
-/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+/* Make *p the permutation of n, seed and epoch, if it is another one now. Returns p. */
 static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n,
                                                          uint64_t seed, uint64_t epoch) {
     if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
@@ -295,7 +296,7 @@ typedef struct dlpi_order_ops {
     void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
-/* The table of an order; NULL if there is no such order. */
+/* Return the table of an order (DLP_ORDER_*), or NULL if there is no such order. */
 static const dlpi_order_ops *dlpi_order_of(int32_t order);
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -314,7 +315,8 @@ static inline uint64_t dlpi_order_domain(const dlp_sampler_desc *d, uint64_t n_i
     return d->subset ? d->n_subset : n_items;
 }
 
-/* The next item from i on whose n * weight is above total (heavy) or not; n if there is none. */
+/* Return the next item from i on with n * weight above total (heavy) or not (!heavy); n if none
+   is. */
 static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t total, uint64_t i,
                                 int heavy) {
     for (; i < n; i++) {
@@ -324,11 +326,11 @@ static uint64_t dlpi_alias_next(const uint64_t *weights, uint64_t n, uint64_t to
     return i;
 }
 
-/* Each turn closes a bucket: the light one at `light` with the heavy item's units on top, or, once
-   the heavy item has no more than a bucket left, its own, with units of the next heavy one on top.
-   What is left of the heavy item is high:low. Units and space are equal at every turn, so a light
-   item is there while the residue is above a bucket, and lights left at the end fill theirs
-   exactly. */
+/* Fill the n buckets of t. Each turn closes a bucket: the light one at `light` with the heavy
+   item's units on top. Once the heavy item has no more than a bucket left, the turn closes its own,
+   with units of the next heavy one on top. What is left of the heavy item is high:low. Units and
+   space are equal at every turn. So a light item is there while the residue is above a bucket, and
+   light items left at the end fill their buckets exactly. */
 static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total, dlpi_alias *t) {
     uint64_t light = dlpi_alias_next(weights, n, total, 0, 0);
     uint64_t heavy = dlpi_alias_next(weights, n, total, 0, 1);
@@ -359,6 +361,7 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
     }
 }
 
+/* Return the bytes of the table of weights; 0 if the order has none. */
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
     if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
@@ -376,15 +379,16 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
+/* Return the positions of an epoch; 0 if only the user's batch sampler knows. */
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+/* Fill *err with what is wrong with a desc. Returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
-/* Refuse a number of a desc. field: behind the name of its desc and a dot. */
+/* Refuse a number of a desc. field: "desc.name". words: what it must be. Returns DLP_ERR_ARG. */
 static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
     return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
                             got, words);
@@ -430,7 +434,7 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
-/* The first of its functions that is given, or NULL. */
+/* Return the name of the first callback that is given, or NULL if none is. */
 static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     if (s->next != NULL) return "next";
     if (s->begin != NULL) return "begin";
@@ -439,7 +443,7 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
     return s->why != NULL ? "why" : NULL;
 }
 
-/* Check all of a desc but batches. Returns 0, or DLP_ERR_ARG and fills err. */
+/* Check all of a desc but its batch sampler. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
@@ -481,8 +485,8 @@ static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64
     return dlpi_absorb(dlp_hash(lane[0], lane[1], lane[2], lane[3]), n);
 }
 
-/* A number that differs where subset, weights, samples or function_id do, for a saved state's
-   fingerprint. */
+/* Return a hash of subset, weights, samples per epoch and function_id, for the fingerprint of a
+   saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
     h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
@@ -537,7 +541,8 @@ static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     if (o->ops->begin != NULL) o->ops->begin(o);
 }
 
-/* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
+/* Return a random word for a position. Two rounds: with one, epochs could draw from one sequence in
+   another order. */
 static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position) {
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
@@ -614,8 +619,8 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
-/* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
-   that is out of range comes out as n_items or more: the caller checks. */
+/* Write the dataset indices of positions first .. first+count-1 of an epoch. If a user's function
+   returns an index out of range, n_items or more is written, and the caller must check it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
@@ -625,9 +630,9 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
-   a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
-   after any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1:
+   the one at a keyed position of the epoch or, for draws with replacement, one more draw, at a
+   position after any epoch's end. The view is copied, because it may be at another epoch. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;
@@ -646,7 +651,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 
 /* --- Ranks ------------------------------------------------------------------------------------ */
 
-/* The rows [*first, *first + what is returned) of n that are those of a rank. */
+/* Return how many of the n rows of a batch this rank has. *first gets the first of them. */
 static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
     *first = 0;
     if (world == 1) return (uint32_t)n; /* without its divisions */

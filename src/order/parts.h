@@ -41,19 +41,19 @@ static inline uint64_t dlpi_part_size(const dlpi_part_plan *q, uint64_t part) {
     return q->first[part + 1] - q->first[part];
 }
 
-/* Where stream s begins in the epoch's items, one after another: s * T / C. */
+/* Return where stream s begins among the epoch's items, one after another: s * T / C. */
 static uint64_t dlpi_stream_first(const dlpi_part_plan *q, uint64_t s) {
     uint64_t t = dlpi_parts_items(q), c = q->streams;
     return t / c * s + t % c * s / c;
 }
 
-/* Full batches whose rows are cut evenly among the streams. */
+/* Return the number of full batches, whose rows are cut evenly among the streams. */
 static uint64_t dlpi_parts_full(const dlpi_part_plan *q) {
     return q->steps ? q->steps : dlpi_parts_items(q) / q->batch;
 }
 
-/* The stream that row r of the last, short batch comes from; what streams before it have left is
-   taken off r. */
+/* Return the stream from which row *r of the last, short batch comes. *r becomes the number of the
+   row among those that this stream has left. */
 static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     uint64_t taken = dlpi_parts_full(q) * (q->batch / q->streams);
     uint64_t low = 0, high = q->streams; /* rests of streams below low are at most r */
@@ -68,8 +68,8 @@ static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
     return (uint32_t)low;
 }
 
-/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
-   for the position at of the epoch. */
+/* Return the place of position `at` among the epoch's items. *n is lowered to the number of places
+   from there on that follow each other in one stream. *end gets the end of that stream. */
 static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t *n, uint64_t *end) {
     uint64_t each = q->batch / q->streams, full = dlpi_parts_full(q);
     uint64_t k = at / q->batch, r = at % q->batch, s, left, offset;
@@ -90,7 +90,7 @@ static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t 
     return offset;
 }
 
-/* The last of the n + 1 sums that is not above g. */
+/* Return the last index i < n with first[i] <= g, in an array of n + 1 ascending sums. */
 static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     uint64_t low = 0, high = n;
     while (high - low > 1) {
@@ -103,7 +103,7 @@ static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
     return low;
 }
 
-/* The parts of an epoch in their order, with the sums of their items. */
+/* Return the parts of an epoch in their order, with the sums of their items. q keeps two epochs. */
 static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epoch) {
     uint64_t n = q->n_parts, sum = 0;
     dlpi_part_order *o = &q->orders[epoch & 1];
@@ -119,8 +119,8 @@ static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epo
     return o;
 }
 
-/* What position `at` of an epoch is, and as many as n after it. Past the epoch's last item (a batch
-   that is padded) it begins again. */
+/* Set *x to the piece at position `at` of an epoch: its part, item, and length, at most n. Past the
+   epoch's last item (a batch that is padded) positions begin again. */
 static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uint64_t n,
                              dlpi_piece *x) {
     uint64_t end, j, part_end, g;
@@ -143,6 +143,7 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
+/* Write the dataset indices of a piece's items. *items: a permutation kept from call to call. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
@@ -155,7 +156,7 @@ static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, 
         index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
 }
 
-/* A number that differs where counts or id do. */
+/* Return a hash of id and of the item counts of all parts. */
 static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, id, q->n_parts);
     return dlpi_order_hash_array(h, q->first, q->n_parts + 1);
@@ -163,8 +164,8 @@ static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
 
 /* ---- how many parts a batch can need ---- */
 
-/* Items in all parts of at most `size` items together; where there are more than n, any number
-   above n. */
+/* Count the items of all parts that have at most `size` items each. If the sum is above n, any
+   number above n may be returned. */
 static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_t n) {
     uint64_t all = 0;
     for (uint64_t i = 0; i < q->n_parts && all <= n; i++)
@@ -172,9 +173,9 @@ static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_
     return all;
 }
 
-/* How many whole parts can lie within n items at most. Those are the smallest: all that have at
-   most `low` items, which is the largest size such that these have no more than n together, and of
-   those with one item more as many as there is room for. */
+/* Return how many whole parts can lie within n items at most. The smallest parts give this number.
+   Let `low` be the largest size such that the parts of at most `low` items have no more than n
+   together. All these parts count, and as many parts of low + 1 items as there is room for. */
 static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     uint64_t low = 0, high = n + 1, count = 0, sum = 0;
     while (high - low > 1) {
@@ -191,11 +192,11 @@ static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
     return count + (n - sum) / (low + 1);
 }
 
-/* The most parts that count rows from position `at` on can need, whatever the order of parts. The
-   rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
-   maybe; every other part that it touches lies in it whole, within the rows between its first and
-   its last. So there are at most two parts for each run, and as many as lie within all rows
-   between; where streams begin again, a run may be two. */
+/* Return the most parts that `count` rows from position `at` on can need, whatever the order of
+   parts. The rows are runs of neighbours, one of each stream. A run begins in one part and may end
+   in another. Every other part that it touches lies whole within the rows between its first and its
+   last. So there are at most two parts for each run, and as many as lie within all rows between.
+   Where streams begin again, a run may be two. */
 static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
     uint64_t ends = 0, between = 0, not_empty = 0, all, runs = q->steps != 0 ? 2 : 1;
     for (uint64_t i = 0; i < q->n_parts; i++) not_empty += dlpi_part_size(q, i) > 0;

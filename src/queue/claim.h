@@ -62,7 +62,7 @@ typedef uint64_t dlpi_claim_word;
 DLPI_INLINE uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
 DLPI_INLINE uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
 DLPI_INLINE uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
-/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
+/* True if generation g is older than batch b. Both are modulo 2^39 and at most 2^38 apart. */
 DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
@@ -101,7 +101,7 @@ DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
     return DLPI_LOAD_SEQ(owner); /* O1 <- O1 */
 }
 
-/* Swap the owner's word from seen to word. False if it was no longer seen. */
+/* Swap the owner word from `seen` to `word`. Returns false if the word was no longer `seen`. */
 DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
@@ -112,12 +112,13 @@ DLPI_INLINE void dlpi_claim_alone(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_REL(owner, word); /* O1 -> O1 */
 }
 
-/* The owner says what is with the record now. */
+/* Write what is with a record from now on. Only the owner of the record calls this. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
-/* The first unit of batch b that may be free, as far as is known. */
+/* Return the first unit of batch b that may be free. All units below it are claimed, unless units
+   were freed since; the cursor is a hint. */
 DLPI_INLINE uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
     uint64_t next = DLPI_LOAD_RLX(cursor); /* a hint; rescans makes everybody ignore it */
     return dlpi_gen(next) == (b & DLPI_GEN_MASK) ? dlpi_gen_low(next) : 0;
@@ -128,15 +129,15 @@ DLPI_INLINE void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_
 
 /* ---- units free again ---- */
 
-/* What the owner word is for a unit of batch b that is freed again: nobody's, older than b, and
-   another value each time: a claimer that read the one before, and slept while the unit was claimed
-   and freed once more, finds it changed. */
+/* Return a new owner word for a unit of batch b that is freed again: nobody's, older than b, and
+   another word each time. So a claimer that read the word before, and slept while the unit was
+   claimed and freed once more, finds the word changed. */
 DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
     uint32_t n = DLPI_ADD_SEQ(frees, 1u); /* O1: a number of its own */
     return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
 }
 
-/* What it is while reader `who` sends it back. */
+/* Return the owner word of a unit of batch b while reader `who` sends the unit back. */
 DLPI_INLINE uint64_t dlpi_claim_reserved(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
 }
@@ -147,8 +148,8 @@ DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
-/* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
-   once more: by whom orders the look. */
+/* True if the unit of batch b was freed and nobody has claimed it since. The caller has just done
+   the rows of this unit once more; its own claim orders this look. */
 DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) {
     uint64_t now = DLPI_LOAD_RLX(owner); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
@@ -156,17 +157,20 @@ DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) 
 
 /* ---- a bit for each unit that may be free, where they are many ---- */
 
+/* Mark that unit u may be free. */
 DLPI_INLINE void dlpi_claim_may(uint64_t *bits, uint32_t u) {
     DLPI_OR_SEQ(bits, UINT64_C(1) << u % 64); /* O2 -> O2, before O1 */
 }
+/* Mark that unit u is claimed. */
 DLPI_INLINE void dlpi_claim_taken(uint64_t *bits, uint32_t u) {
     DLPI_AND_SEQ(bits, ~(UINT64_C(1) << u % 64)); /* O2: after O1 */
 }
+/* Return the bits of 64 units; a unit whose bit is set may be free. */
 DLPI_INLINE uint64_t dlpi_claim_those(const uint64_t *bits) {
     return DLPI_LOAD_SEQ(bits); /* O2 <- O2 */
 }
 
-/* Everybody is to look once without cursors. */
+/* Make every reader look once without its cursor, by another number in *rescans. */
 DLPI_INLINE void dlpi_claim_rescan(uint64_t *rescans) {
     DLPI_ADD_SEQ(rescans, UINT64_C(1)); /* R1 -> R1 */
 }

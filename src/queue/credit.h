@@ -45,7 +45,7 @@ DLPI_INLINE uint64_t dlpi_credit_look(const uint64_t *counter) {
     return DLPI_LOAD_ACQ(counter); /* T1, V1 <- T1, V1 */
 }
 
-/* The counter will not move any more: word, which is not 0, says so; 0: it goes on. */
+/* Say by a word other than 0 that the counter will not move any more. 0 says that it goes on. */
 DLPI_INLINE void dlpi_credit_close(uint32_t *end, uint32_t word) {
     DLPI_STORE_SEQ(end, word); /* T1 -> T1: after the counter */
 }
@@ -56,7 +56,8 @@ DLPI_INLINE uint32_t dlpi_credit_closed(const uint32_t *end) {
 DLPI_INLINE void dlpi_credit_take(uint32_t *cell, uint32_t word) {
     DLPI_STORE_RLX(cell, word); /* C1, C2: only one takes */
 }
-/* word: 0, free; or what else is with the cell now. */
+/* Give the cell back. word: 0 means that the cell is free. Another word means that something else
+   still uses the cell; a later call with 0 frees it. */
 DLPI_INLINE void dlpi_credit_done(uint32_t *cell, uint32_t word) {
     DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
 }

@@ -19,6 +19,7 @@
    Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
    a batch: until the record of the batch is used again, when nobody may look). */
 
+/* Take the record for one writer. mine: not 0. Returns false if another writer took it first. */
 DLPI_INLINE bool dlpi_first_take(uint32_t *word, uint32_t mine) {
     uint32_t none = 0;
     return DLPI_CAS_SEQ(word, &none, mine); /* E1, F1: the first one stays */

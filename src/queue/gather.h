@@ -58,15 +58,16 @@ DLPI_INLINE bool dlpi_ready_is(uint64_t word, uint64_t b) {
 DLPI_INLINE uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
     return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
 }
-/* Has batch b, or a later one in its record, left the stage? */
+/* True if batch b, or a later batch in the same record, has left the stage. */
 DLPI_INLINE bool dlpi_ready_past(uint64_t word, uint64_t b) {
     return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
+/* Return the bits that a batch of `count` rows has in done word number `word` when it is full. */
 DLPI_INLINE uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
 }
-/* Bits of rows [row, end), which lie in one word. */
+/* Return the bits of rows [row, end), which lie in one done word. */
 DLPI_INLINE uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
     uint32_t n = end - row;
     uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
@@ -75,7 +76,7 @@ DLPI_INLINE uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
 
 /* ---- writers ---- */
 
-/* Rows of batch b are complete. Returns the word's bits: what is complete by now. */
+/* Set the bits of rows of batch b that are complete. Returns all bits that the word has now. */
 DLPI_INLINE uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
     do {
@@ -84,13 +85,13 @@ DLPI_INLINE uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uin
     return (uint32_t)now;
 }
 
-/* The bits of done[i] of batch b, none when the word is of another generation. */
+/* Return the bits of done[i] for batch b; 0 if the word is of another generation. */
 DLPI_INLINE uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
     return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
 }
 
-/* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
+/* Return the bits of `mask` whose rows are missing; 0 if the word is of a later batch: b is out. */
 DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
     int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
@@ -98,8 +99,8 @@ DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t 
     return newer == 0 ? mask & ~(uint32_t)word : mask;
 }
 
-/* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
-   ready as it was before; the hint is for its redo count only. */
+/* True if all done words of batch b are full. Starts at the hint in *scan, and moves it; scan is
+   NULL if there is none. seen: ready as it was before; the hint is for its redo count only. */
 DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
                                   uint32_t count, uint64_t seen) {
     uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
@@ -115,25 +116,27 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
     return i == words;
 }
 
-/* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
+/* Let batch b out. seen: ready, read before the words were found full. True for one of several
+   callers. */
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 /* Complete the one row of batch b, by its claimant, which alone writes the bits until the batch is
-   out. Then let the batch out. Recovery may find the bit and do so before. In that case ready is
-   not what it was before the bit, and the swap fails. Returns false then. */
+   out. Then let the batch out. Recovery may find the bit and let the batch out before. In that case
+   ready is not what it was before the bit, and the swap fails. Returns false then, else true. */
 DLPI_INLINE bool dlpi_gather_single(dlpi_gather_word *done, dlpi_gather_word *ready, uint64_t b) {
     uint64_t seen = DLPI_LOAD_RLX(ready);     /* Y1: before the bit, which releases */
     DLPI_STORE_REL(done, b << 32 | 1u);       /* D1 -> D1 */
     return dlpi_gather_close(ready, seen, b); /* Y1 -> Y1 */
 }
-/* By the one that has all of the batch; the same without rows; and where nothing goes back. */
+/* Let batch b out, by the only worker that has rows of it. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
 DLPI_INLINE void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
+/* Let batch b out of a stage to which no batch is sent back. */
 DLPI_INLINE void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, b + 1); /* Y1 -> Y1 */
 }
@@ -149,11 +152,12 @@ DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
 
 /* ---- rows and batches that go back ---- */
 
+/* Clear the bits of rows that are to be done once more. */
 DLPI_INLINE void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
     DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
 }
 
-/* Batch b is not out, after all: ready becomes that of the batch before, with another count. */
+/* Take back that batch b is out: ready becomes that of the batch before, with another count. */
 DLPI_INLINE void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
     uint64_t next = (DLPI_LOAD_SEQ(ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
     DLPI_STORE_SEQ(ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */

@@ -9,7 +9,7 @@
 #endif
 #define DLPI_MPSC_QUANTUM 64u
 
-/* Offsets and sizes of a bundle; all 0 if a parameter is out of range. */
+/* Return the header of a bundle: offsets and sizes. All are 0 if a parameter is out of range. */
 DLPI_COLD static dlp_mpsc dlpi_mpsc_plan(uint32_t record_bytes, uint64_t capacity,
                                          uint32_t producers) {
     dlp_mpsc plan;
@@ -54,7 +54,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_by
     return DLP_OK;
 }
 
-/* Check what lies in memory against what its few free parameters make of it. */
+/* Check the header of a bundle, and copy it. Returns DLP_OK or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
     if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
@@ -68,6 +68,7 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
     return memcmp(copy, &found, offsetof(dlp_mpsc, pad0)) == 0 ? DLP_OK : DLP_ERR_CORRUPT;
 }
 
+/* Take the first lane without a producer. Returns its number, or DLP_ERR_BUSY if there is none. */
 static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     for (uint32_t i = 0; i < producers; i++) {
         uint32_t free_owner = 0;
@@ -131,7 +132,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uin
     return DLP_OK;
 }
 
-/* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+/* Give lane i the next turn if it has records. Returns DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
     if (stock == 0) return DLP_EMPTY;
@@ -142,7 +143,8 @@ static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     return DLP_OK;
 }
 
-/* Look at all lanes, from the one after that in turn on. */
+/* Look at all lanes, from the next one on, and give the first with records its turn. Returns as
+   dlpi_mpsc_try_turn: DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
     uint32_t i = rx->turn;
     for (uint32_t k = 0; k < rx->producers; k++) {
@@ -157,7 +159,8 @@ static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
     return (uint64_t *)dlpi_at(rx->bundle, sizeof(dlp_mpsc) + word * (uint64_t)DLPI_LINE);
 }
 
-/* Go through the lanes whose bits are set. */
+/* Give the first lane whose ready bit is set, and which has records, its turn. Returns DLP_OK,
+   DLP_EMPTY or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
     for (uint32_t k = 0; k <= rx->ready_words; k++) {
         while (rx->bits) {

@@ -28,27 +28,31 @@
 DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
     return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
 }
-/* May batch b be taken still, by this word? */
+/* True if, by this word, batch b is still offered: neither taken nor over. */
 DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
     return (word & ~DLPI_OFFER_TAKEN) <= b;
 }
+/* True if the reader has given batch b back, or if the batch was withdrawn. */
 DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
     return dlpi_offer_look(word) == b + 1;
 }
 
-/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
+/* Take batch b, which the cell had a moment ago, for the reader. Returns false if it was
+   withdrawn. */
 DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
     uint64_t was = dlpi_offer_look(word);
     return dlpi_offer_open(was, b) &&
            DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
 }
 
-/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
+/* Give batch b back, by the reader, after its last read. If no one withdraws the offers of this
+   reader, it need not have taken the batch. */
 DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
     DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
 }
 
-/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
+/* Take back an offer that the reader has not taken, before the cell is used again. Returns true if
+   the batch is over: withdrawn now, or given back before. */
 DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
     uint64_t was = dlpi_offer_look(word);
     if (was == b + 1) return true;

@@ -50,7 +50,7 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
     return DLP_OK;
 }
 
-/* The header as read once, checked against the bytes there are. */
+/* Read a lane's header once, into *copy, and check it. Returns DLP_OK or DLP_ERR_CORRUPT. */
 static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
     if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
@@ -136,7 +136,8 @@ DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
     return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
 }
 
-/* What is left of timeout_ms since begin, as a time-out again. */
+/* Return what is left of timeout_ms since *begin. The first call sets *begin, which must be 0. A
+   time-out of 0 or below (DLP_NOWAIT, for ever) is returned as it is. */
 static int dlpi_time_left(int timeout_ms, uint64_t *begin) {
     if (timeout_ms <= 0) return timeout_ms;
     uint64_t now = dlpi_now_ns();

@@ -33,7 +33,8 @@ typedef struct dlpi_row {
     const char *says;
 } dlpi_row;
 
-/* True if the row is said now. topic: the last sentence of this group. */
+/* True if the row is said now, while this group is told. *topic: the group's last begun
+   sentence. */
 static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const char **topic) {
     const char *says = row->says;
     const bool begins = says[0] >= 'A' && says[0] <= 'Z';
@@ -52,6 +53,7 @@ static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const ch
     if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
 #define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
 
+/* Append the sentences of a group whose conditions hold. The table's rows name these variables. */
 static void dlpi_tell(dlpi_tale *x, int group) {
     const dlp_stats *s = x->s;
     const dlpi_load *l = x->l;
@@ -102,7 +104,7 @@ static void dlpi_tell(dlpi_tale *x, int group) {
     }
 }
 
-/* Tell some groups, of each stage those that are told of stages. */
+/* Tell the groups `from` to `to`. Groups about stages are told once for each stage. */
 static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
     static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_SLOW | 1u << DLPI_OF_INPUTS |
                                  1u << DLPI_OF_STREAMS | 1u << DLPI_OF_PACKING |
@@ -117,7 +119,7 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
         }
 }
 
-/* What limits, and what to change. */
+/* Tell what limits the pipe, and what to change. */
 static void dlpi_tell_limit(dlpi_tale *x) {
     static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN,
                                  DLPI_OF_PRODUCERS};
@@ -178,7 +180,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
 
 /* ---- of what is seen ---- */
 
-/* What workers wait for, in their own words. */
+/* Append for each stage what its workers wait for, if the stage has a function that tells it. */
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];

@@ -55,9 +55,10 @@ __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, co
         o->errnum = o->errnum ? o->errnum : EOVERFLOW;
 }
 
-/* A regular or new file is written beside itself and renamed, so that a failure leaves what was
-   there. Anything else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming
-   over it would put a file where the device was. */
+/* Open a file to write. Returns 0, DLP_ERR_MEMORY, or DLP_ERR_SYSTEM with errno. A regular or new
+   file is written beside itself and renamed, so that a failure leaves what was there. Anything else
+   (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it would put a
+   file where the device was. */
 static int dlpi_out_open(dlpi_out *o, const char *path) {
     struct stat st;
     o->errnum = 0;
@@ -87,6 +88,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     return DLP_OK;
 }
 
+/* Write the rest and close; a new file gets its name. Returns 0, or DLP_ERR_SYSTEM with errno. */
 static int dlpi_out_close(dlpi_out *o) {
     dlpi_out_flush(o);
     if (close(o->fd) != 0 && o->errnum == 0) { o->errnum = errno; }
@@ -102,9 +104,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point. It is 0xFFFD for bytes that are not
-   well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
-   turn the writing direction, and characters that XML forbids. */
+/* Step over one character of a text and return its code point. Bytes that are not well-formed UTF-8
+   give 0xFFFD. So do characters that no picture should carry: controls, marks that turn the writing
+   direction, and characters that XML forbids. */
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
@@ -122,7 +124,7 @@ static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     return bad ? 0xfffd : c;
 }
 
-/* Width of a text in units that no common sans-serif font exceeds at 0.66 em each. */
+/* Return the width of a text in units. No common sans-serif font exceeds 0.66 em for each unit. */
 static int dlpi_text_units(const char *s, size_t n) {
     int units = 0;
     for (const char *end = s + n; s != end;) { units += dlpi_utf8_next(&s, end) < 0x250 ? 1 : 2; }
@@ -146,7 +148,7 @@ static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
     }
 }
 
-/* Write a name of at most `max` bytes, cut to `units` of width, as JSON or XML text. */
+/* Write a text of at most `max` bytes, cut to a width of `units`, as JSON or as XML. */
 static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, bool json) {
     size_t n = strnlen(s, max);
     const char *end = s + n;
@@ -163,9 +165,10 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
     }
 }
 
-/* What writes the lanes, counters and statistics of a picture: as a trace, or as a timeline. */
+/* Write a picture: as a trace, or as a timeline. Returns 0 or a code (DLP_ERR_*). */
 typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 
+/* Write a picture into a file, by a pen. Returns 0 or a code (DLP_ERR_*). */
 static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);

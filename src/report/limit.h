@@ -41,7 +41,7 @@ typedef struct dlpi_load {
     int n;
 } dlpi_load;
 
-/* The name of a stage, or of another limit. */
+/* Return the name of a limit as text: of a stage, or of a DLPI_LIMIT_*. */
 static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
     static const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known",
                                         "the producers"};
@@ -53,7 +53,7 @@ static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
     return r;
 }
 
-/* How many units of its work a stage may have at once. */
+/* Return how many units of its work a stage can have at once. rows: of a batch. */
 static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, double rows) {
     if (g->cells > 0) return g->cells;
     return prefetch * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
@@ -91,7 +91,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
-/* Lower *rate to a bound and remember whose it is. */
+/* Lower the predicted rate to a bound, if it is above, and note whose bound it is. */
 static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     if (bound < v->rate_plus_one) {
         v->rate_plus_one = bound;
@@ -99,7 +99,8 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     }
 }
 
-/* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+/* Predict the rate with one more worker in the limiting stage: in proportion, until the next limit
+   is as busy as this stage is now. */
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
@@ -122,7 +123,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Predict one more producer: in proportion, until the next limit. */
+/* Predict the rate with one more producer. It grows in proportion, until the next limit. */
 static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     const double n = s->stages[l->reader].producers;
     v->rate_plus_one = n > 0 ? l->rate * (n + 1) / n : l->rate;
@@ -132,10 +133,10 @@ static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dl
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
-   full, and a stage, if its workers hardly rest. The producers of a push are the limit if its
-   reader waits for them half of the time. If everybody waits at times, there are too few batches in
-   flight. */
+/* Return what limits the pipe: a stage, or a DLPI_LIMIT_*. The consumer is the limit if it hardly
+   waits. Then come the cores, if they are full, and a stage, if its workers hardly rest. The
+   producers of a push are the limit if its reader waits for them half of the time. If everybody
+   waits at times, there are too few batches in flight. */
 static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
     const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
@@ -172,13 +173,13 @@ typedef struct dlpi_foretold {
     char words[200];
 } dlpi_foretold;
 
-/* True if a simulation of the pipe as it is gives about what was measured. */
+/* True if the pipe as it is, simulated (*now), has about the measured rate. */
 static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
     return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
            now->items_per_s < 1.15 * l->rate;
 }
 
-/* Items/s with a change, as it is simulated; 0: no more than now. */
+/* Return the items/s that a simulation gives with this change; 0 if they are no more than now. */
 static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
                                  const dlp_predict_desc *change) {
     dlp_predict then;
@@ -191,9 +192,9 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     return dlpi_explain_given(s, l, &d);
 }
 
-/* Foretell what more batches in flight give: twice as many, or so many that each worker has an
-   item. It is more if these give less than 0.9 of the most. Nothing is foretold if the simulation
-   does not even give what was measured. */
+/* Predict the rate with more batches in flight: twice as many, or so many that each worker has an
+   item. It is more if these give less than 0.9 of the most. Predict also the rate with unordered =
+   1. Nothing is predicted if the simulation does not even give the measured rate. */
 static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
     const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
     const dlp_predict_desc loose = {.unordered = 1};
@@ -210,7 +211,7 @@ static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_
     if (!dlpi_of_chunks(s)) f->loose = dlpi_explain_given(s, l, &loose);
 }
 
-/* Foretell what 16 items at once in each worker of stage i give. Its workers wait for items. */
+/* Predict the rate with 16 items at once in each worker of stage i, which waits for items. */
 static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     dlp_predict_desc d = {.prefetch_factor = 0};
     dlp_predict now;
@@ -219,7 +220,7 @@ static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dl
     f->many = dlpi_explain_given(s, l, &d);
 }
 
-/* What limits a pipe as foretold for the most workers of stage i that help. */
+/* Return what limits the pipe by a prediction for workers of the inline stage i. */
 static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
     if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
     if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
@@ -229,7 +230,7 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
     return DLPI_LIMIT_PREFETCH;
 }
 
-/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+/* Predict the rates with 1, 2, 4 and so on workers of the inline stage i, until more do not help.
    Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
    if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
 static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
@@ -259,7 +260,7 @@ static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, 
                           workers[k], dlpi_num_of(gives[k]).s);
 }
 
-/* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+/* Return the ns that workers work on a batch's items; 0 if workers have other work, too. */
 static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     double busy = 0;
     for (int i = 0; i < l->n; i++) {

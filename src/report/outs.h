@@ -4,7 +4,7 @@
 #include "api/graph.h"
 #include "api/out.h"
 #include "report/words.h"
-/* Slots that outs beside the first may hold. */
+/* Return how many slots all outs but the first may hold together. */
 static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
@@ -12,9 +12,9 @@ static uint64_t dlpi_outs_slots(const dlp_stats *s) {
     return n;
 }
 
-/* The out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is free,
-   as the out has not given back batches that the trainer has had. If several outs are behind, it is
-   the last one. */
+/* Return the out that the pipe waits for, or NULL. Nothing is ready for the trainer, and no slot is
+   free, as the out has not given back batches that the trainer has had. If several outs are behind,
+   it is the last one. */
 static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
     const dlp_stage_stats *last = NULL;
     const uint32_t open = s->in_flight;
@@ -32,7 +32,7 @@ static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s) {
     return last;
 }
 
-/* What an out beside the first holds and missed. */
+/* Append what an out holds and missed. Nothing is appended for another kind of stage. */
 static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
     const uint64_t *own = g->own;
     if (g->kind != DLP_STAGE_OUT) return;

@@ -3,7 +3,7 @@
 /* tests: system/stages/pack */
 #include "api/pack.h"
 #include "report/words.h"
-/* What rows of documents lack and, in windows, what makes that less. */
+/* Append how much of packed rows is padding and, with windows, what makes that less. */
 static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
     if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
     const double padding = (double)g->own[DLP_PACK_PADDING];

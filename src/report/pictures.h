@@ -8,8 +8,8 @@
 #include "report/trace.h"
 /* ---- pictures of what is seen ---- */
 
-/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
-   its ring. Both are to be freed, also after an error. */
+/* Copy all lanes, and into *events the newest events of each lane. The caller frees both, also
+   after an error. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
     const size_t n = (size_t)s->n_workers + 1;
     const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
@@ -25,8 +25,8 @@ static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_even
     return DLP_OK;
 }
 
-/* For the eye: stages as they were added, from top to bottom. Part workers are numbered last, which
-   is not their place. */
+/* Sort the lanes by the stages as they were added, from top to bottom. Part workers have the last
+   numbers, which is not their place in a picture. */
 static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     for (int i = 1; i < n; i++) {
         dlpi_lane lane = lanes[i];
@@ -36,7 +36,7 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     }
 }
 
-/* Write a trace or a timeline. with: its curves and its window. */
+/* Write a trace or a timeline. with: its curves and its window. Returns 0 or a code (DLP_ERR_*). */
 static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
                               const char *path) {
     dlpi_picture p = *with;

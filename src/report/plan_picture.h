@@ -58,7 +58,7 @@ static bool dlpi_plan_drawable(const dlp_plan *plan) {
     return plan->n_stages <= DLP_MAX_STAGES && plan->n_links <= DLP_MAX_LINKS;
 }
 
-/* What a kind does, by the word that tables of nodes have. */
+/* Write the name of a kind of stage, in lower case, as documentation has it in tables of nodes. */
 static void dlpi_plan_kind(int32_t kind, char *text, size_t size) {
 #define DLPI_KIND_NAME(name, number, ops) [number] = #name,
     static const char *const kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_NAME)};
@@ -86,7 +86,7 @@ static bool dlpi_plan_linked(const dlp_plan *plan, int32_t stage) {
     return false;
 }
 
-/* The box of a stage; that of the consumer for -1. */
+/* Return the number of the box of a stage. A stage of -1 means the consumer. */
 static int dlpi_box_of(const dlpi_boxes *b, int32_t stage) {
     int i = 0;
     while (i < b->n - 1 && (stage < 0 || b->plan->stages[i].stage != stage)) i++;
@@ -131,7 +131,7 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
-/* What the cells of a link are of, if they are not of the stage before it: a branch, or "". */
+/* Return the branch whose cells a link has; "" if they are those of the stage before it. */
 static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
     for (uint32_t i = 0; i < plan->n_stages; i++)
         if (plan->stages[i].stage == l->from_stage && strcmp(plan->stages[i].name, l->from) != 0)
@@ -139,7 +139,7 @@ static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
     return "";
 }
 
-/* The words of a link, in two lines. Returns pixels that no common font exceeds. */
+/* Write the words of a link in two lines. Returns pixels that no common font exceeds. */
 static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2][100]) {
     const char *of = dlpi_link_branch(plan, l);
     const char *writer = l->from_stage < -1 ? "producer" : "writer";
@@ -152,7 +152,7 @@ static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2
     return (n > m ? n : m) * 726 / 100 + 1;
 }
 
-/* gap: the top of the gap between two boxes. */
+/* Draw the words of a link into a gap between two boxes. gap: the top of the gap, in pixels. */
 static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, int x, int gap,
                             const dlp_link *l) {
     char lines[2][100];
@@ -161,8 +161,8 @@ static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, 
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
 
-/* Put an arc before those that are longer. Its words come into the gap nearest to its middle. From
-   producers it has one box. */
+/* Add an arc for a link, before all longer arcs. Its words come into the gap nearest to its middle.
+   A link from producers has one box: from == to. */
 static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
     const int above = b->y[to] - DLPI_PLAN_GAP;
     const int y = from == to ? above : b->y[from] + b->height[from] * 3 / 4,
@@ -179,8 +179,8 @@ static void dlpi_arc_add(dlpi_boxes *b, int from, int to, const dlp_link *l) {
     b->arc[i] = a;
 }
 
-/* Give each arc the first lane in which no arc before it has some of its height. Returns the number
-   of lanes. */
+/* Give each arc the first lane in which it has no height in common with an arc before it. Returns
+   the number of lanes. */
 static int dlpi_arcs_lanes(dlpi_boxes *b) {
     int lanes = 0;
     for (int i = 0; i < b->arcs; i++) {
@@ -196,7 +196,8 @@ static int dlpi_arcs_lanes(dlpi_boxes *b) {
     return lanes;
 }
 
-/* Lanes go from right to left, and the boxes are at the right of them. */
+/* Make each link an arrow down or an arc. Lanes of arcs go from right to left, and the boxes come
+   right of them. */
 static void dlpi_links_lay(dlpi_boxes *b) {
     char lines[2][100];
     int left;
@@ -219,14 +220,14 @@ static void dlpi_links_lay(dlpi_boxes *b) {
     b->x = left > DLPI_PLAN_BOX_X ? left : DLPI_PLAN_BOX_X;
 }
 
-/* True if data go from the box above to this one: all stages but outs pass them on. */
+/* True if data go to this box from the box above it: all stages but outs pass them on. */
 static bool dlpi_plan_passes(const dlpi_boxes *b, int to) {
     int32_t kind = b->plan->stages[b->head[to - 1]].kind;
     if (kind == DLP_STAGE_OUT) kind = -1; /* needs: out */
     return b->down[to] != NULL || kind >= 0;
 }
 
-/* An arrow down to this box from the box above. l: NULL: there is no link, but data go there. */
+/* Draw an arrow down to this box from the one above. l: NULL if data go there without a link. */
 static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
     const int x = b->x + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
     dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,

@@ -69,9 +69,9 @@ static double dlpi_sim_clamp(double x, double least, double most) {
     return x > least ? x < most ? x : most : least;
 }
 
-/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
-   p95 is no more than p50, a thousandth to a twentieth. If no split gives the mean, all are
-   scaled. */
+/* Set the times of a kind of work: p50, p95 and p99, with such shares that the mean comes out. The
+   slowest hundredth takes p99. If p95 is no more than p50, the share of p99 is a thousandth to a
+   twentieth. If no split gives the mean, all times are scaled. */
 static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
     double is;
     memset(t, 0, sizeof *t);
@@ -94,8 +94,8 @@ static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double
     t->top *= mean / is;
 }
 
-/* One in each 64th of the distribution, in an order that changes with each 64 draws: so that a few
-   hundred have the right mean. */
+/* Draw the time of one work. Each 64 draws have one from each 64th of the distribution, in an order
+   that changes. So a few hundred draws have the right mean. */
 static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
     uint64_t n = t->drawn++, turn = dlpi_mix((n >> 6) * DLPI_GOLDEN + salt);
     uint64_t part = (((n ^ turn) & 63) * (turn >> 8 | 1) + (turn >> 32)) & 63;
@@ -104,7 +104,7 @@ static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
     return u < t->p_low ? t->low : u < 1 - t->p_top ? t->high : t->top;
 }
 
-/* What a run of rows takes, or a batch in a batch stage. */
+/* Return the time that stage g takes for a run of rows or, as a batch stage, for a batch. */
 static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
     uint32_t n = g->batches ? 1 : m->rows_a_run, drawn = n < 64 ? n : 64;
     double sum = 0;
@@ -114,7 +114,7 @@ static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
 
 /* --- Cores --- */
 
-/* Cores in use where work on a core takes `slow` times as long. */
+/* Return the cores in use if work on a core takes `slow` times as long. */
 static double dlpi_sim_use(const dlpi_sim *m, double slow) {
     double use = 0;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
@@ -124,7 +124,7 @@ static double dlpi_sim_use(const dlpi_sim *m, double slow) {
     return use;
 }
 
-/* How fast each stage's clock runs with the work that there is now. */
+/* Set how fast the clock of each stage runs with the work that is under way now. */
 static void dlpi_sim_rates(dlpi_sim *m) {
     double use, least = 1, most = 1, slow = 1;
     bool same = true;
@@ -159,14 +159,14 @@ static uint32_t dlpi_sim_units(const dlpi_sim *m, uint32_t k) {
     return m->stage[k].batches ? 1 : m->runs;
 }
 
-/* Runs of a batch that stage k may have claimed by now. */
+/* Return how many runs of the batch stage k may have claimed by now. */
 static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32_t k) {
     if (k == 0) return dlpi_sim_units(m, k);
     if (!m->stage[k].batches) return b->done[k - 1];
     return b->done[k - 1] == dlpi_sim_units(m, k - 1);
 }
 
-/* Begin the oldest work that there is for stage k. */
+/* Begin the oldest work that there is for stage k, as *w. Returns false if there is none. */
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     dlpi_sim_stage *g = &m->stage[k];
     if (g->low < m->base) g->low = m->base;
@@ -190,7 +190,7 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
-/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
+/* Let the consumer take a batch or, if none is ready, work for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
     const uint32_t last = m->n_stages - 1;
@@ -220,7 +220,7 @@ static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w
     heap[i] = *w;
 }
 
-/* Take off the top. */
+/* Take off the top of the heap of stage g: the work that ends first. */
 static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     dlpi_sim_work *heap = &m->worker[g->first], last = heap[--g->working];
     uint32_t i = 0, child;
@@ -232,7 +232,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     heap[i] = last;
 }
 
-/* Give work to all that rest. */
+/* Give work to all workers that rest, and to the consumer if it rests. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
     if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
@@ -242,7 +242,7 @@ static void dlpi_sim_dispatch(dlpi_sim *m) {
     }
 }
 
-/* Whose work ends first, and after what time. NULL: nobody works. */
+/* Return the work that ends first, and the time until then; NULL if nobody works. */
 static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     const dlpi_sim_work *first = NULL;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
@@ -257,7 +257,7 @@ static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     return first;
 }
 
-/* One event. Returns false where nothing can happen any more. */
+/* Simulate until the next work ends. Returns false if nobody works: nothing can happen any more. */
 static bool dlpi_sim_event(dlpi_sim *m) {
     double after = 0;
     const dlpi_sim_work *w;
@@ -288,6 +288,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
 
 /* --- Out of a measured pipe --- */
 
+/* Return the workers that stage i shall have; 0 means inline. */
 static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
     int32_t n = d->workers[i];
@@ -296,7 +297,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* How long a stage waited for a core while it worked. */
+/* Return how long (ns) a stage waited for a core while it worked. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
@@ -309,8 +310,8 @@ static bool dlpi_steps_idle(const dlp_stats *s) {
     return false;
 }
 
-/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
-   one core at most, so the cores in use do not tell. */
+/* True if the consumer often waited for a core in an inline stage: other threads have the cores.
+   The consumer wants one core at most, so the number of cores in use does not tell. */
 static bool dlpi_cores_crowded(const dlp_stats *s) {
     for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -319,8 +320,8 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
     return false;
 }
 
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
-   keeps a core busy, unless it is idle. */
+/* Return how many cores were busy while the pipe was measured. *wanted also has the cores that were
+   waited for. A step keeps a core busy, unless step_idle is set. */
 static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
     double waits = 0;
@@ -332,14 +333,14 @@ static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wa
     return ns > 0 ? cpu / ns : 0;
 }
 
-/* Time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
+/* Return the time of the slowest items: p99, or the longest if p99 lacks what the mean has. */
 static double dlpi_sim_slowest(const dlp_stage_stats *g, double mean) {
     const double p50 = (double)g->p50_ns, p99 = (double)g->p99_ns, longest = (double)g->max_ns;
     return mean - p50 > 0.05 * (p99 - p50) && longest > 2 * p99 ? longest : p99;
 }
 
-/* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
-   work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
+/* Set a stage as measured. full: all cores were busy, so a stage that computes waited for them, and
+   its work takes the rest of its time. If the wait is not known, the rest is the CPU time. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
     double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
@@ -356,6 +357,8 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
                       (double)g->p95_ns * scale, dlpi_sim_slowest(g, mean) * scale);
 }
 
+/* Set all stages as measured. Returns 0, DLP_ERR_ARG (too many workers) or DLP_ERR_STATE (no
+   work). */
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
     const bool idle = d->step_idle != 0 || dlpi_steps_idle(s);
@@ -387,8 +390,8 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     return DLP_OK;
 }
 
-/* Runs as dlpi_run_shift makes them; then fewer and longer ones, so that `batches` stay within the
-   events that a simulation may have. */
+/* Set how many rows a run has, as dlpi_run_shift does. Then make runs fewer and longer, so that
+   `batches` take no more events than a simulation may have. */
 static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     const dlpi_sim_stage *g = &m->stage[0];
     uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
@@ -418,6 +421,7 @@ static bool dlpi_sim_range(const dlp_predict_desc *d) {
     return ok;
 }
 
+/* Set up a simulation. Returns 0, DLP_ERR_ARG, or DLP_ERR_STATE if too little was measured. */
 static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     int rc;
     memset(m, 0, sizeof *m);
@@ -437,6 +441,7 @@ static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc
     return DLP_OK;
 }
 
+/* Fill *out. The start-up was over at `from`, and `batches` have ended since. */
 static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dlp_predict *out) {
     double ns = m->now - from > 0 ? m->now - from : 1;
     memset(out, 0, sizeof *out);
@@ -451,7 +456,8 @@ static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dl
     }
 }
 
-/* Enough batches for 4,096 items, and to fill the pipe four times; a quarter are the start-up. */
+/* Return how many batches to simulate: for 4,096 items, and to fill the pipe four times. A quarter
+   are the start-up. */
 static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
     uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
     return n > UINT64_C(4) * m->prefetch ? n : UINT64_C(4) * m->prefetch;

@@ -30,7 +30,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-/* Add a worker's histogram. Returns how many times it has. */
+/* Add a worker's histogram to hist[]. Returns how many times (durations) it has. */
 static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *hist) {
     const dlpi_worker_block *b = dlpi_seen_block(s, worker);
     uint64_t n = 0;
@@ -42,6 +42,7 @@ static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *his
     return n;
 }
 
+/* Return a percentile of n times in a histogram, in ns; 0 if n is 0. */
 static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
     uint64_t want = (n * percent + 99) / 100, seen = 0;
     for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
@@ -49,7 +50,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-/* Percentiles of a stage, and its slowest worker beside all others. */
+/* Set the percentiles of a stage, and the times of its slowest worker beside all others. */
 static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
     const uint32_t first = (uint32_t)st->r.first_worker, workers = (uint32_t)st->r.n_workers;
     uint64_t all[DLPI_HIST] = {0}, n = 0;
@@ -81,7 +82,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-/* out: with the figures of its kind. */
+/* Fill in the statistics of a stage. Figures that its kind counts are in *out already. */
 static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
     dlpi_copy_text(out->name, sizeof out->name, st->r.name);
     out->kind = st->r.kind;
@@ -101,7 +102,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     dlpi_stage_times(s, st, out);
 }
 
-/* How many records are in each link. open: batches that have not left the first stage. */
+/* Set how many records are in each link. open: batches that have not left the first stage. */
 static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
     const uint64_t used = (uint64_t)out->in_flight + out->held;
     for (uint32_t i = 0; i < out->n_links; i++) {
@@ -117,7 +118,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     }
 }
 
-/* Batches complete and not delivered; what waits before each stage, and in each link. */
+/* Count batches complete and not delivered, and what waits before each stage and in each link. */
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     uint64_t open = 0; /* batches that have not left the first stage */
     uint32_t here = 0, ready = 0;
@@ -157,7 +158,7 @@ static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
     }
 }
 
-/* The worker whose item, batch, chunk or part is in work the longest. */
+/* Tell of the worker whose present work takes the longest. *out stays if none is at work. */
 static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     uint32_t longest = UINT32_MAX;
     uint64_t least = s->now_ns;
@@ -207,6 +208,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     dlpi_longest_stats(s, &out->longest);
 }
 
+/* Copy the newest skips. Returns how many are copied; *total, or NULL, gets how many there were. */
 static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
     uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
@@ -217,7 +219,8 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
+/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. name: 32
+   bytes for the lane's name, or NULL. Returns how many events are copied. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;

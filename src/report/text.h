@@ -23,7 +23,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     t->len += n > 0 ? (size_t)n : 0;
 }
 
-/* The length of the whole text, as snprintf tells it. */
+/* Return the length of the whole text, also of what did not fit, as snprintf does. */
 static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
 
 /* A number as text, by value, to stand in an argument list. */
@@ -31,7 +31,7 @@ typedef struct dlpi_num {
     char s[40];
 } dlpi_num;
 
-/* v with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
+/* Return v as text with three digits or more: 0.12, 4.56, 12.3, 1234, 56,789, 1.23 million. */
 static dlpi_num dlpi_num_of(double v) {
     dlpi_num r;
     const char *unit = "";
@@ -54,7 +54,7 @@ static dlpi_num dlpi_num_of(double v) {
     return r;
 }
 
-/* A share as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
+/* Return a share (0 to 1) as a percentage without its sign: 0, 0.4, 12, 99.6, 100. */
 static dlpi_num dlpi_num_percent(double share) {
     dlpi_num r;
     double p = share > 1 ? 100 : share > 0 ? share * 100 : 0;
@@ -81,7 +81,8 @@ static dlpi_num dlpi_num_bytes(double v) {
     return r;
 }
 
-/* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
+/* Return a time in a unit that suits `reference`, with decimals enough to tell `resolution`
+   apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
     static const char *const names[] = {"s", "ms", "us", "ns"};
     const char *const *name = names;
@@ -99,7 +100,7 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
     return r;
 }
 
-/* A duration with about three digits. */
+/* Return a duration as text with about three digits. */
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
 static dlpi_num dlpi_num_span(double ns) { return dlpi_num_ns(ns < 1e19 ? (uint64_t)ns : 0); }
 

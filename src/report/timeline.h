@@ -40,7 +40,7 @@ typedef struct dlpi_view {
     const char *which; /* words for the choice of the window */
 } dlpi_view;
 
-/* Lanes from i on that belong to one group. */
+/* Count the lanes from lane i on that belong to its group. */
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     int k = i;
     while (k < n_lanes && lanes[k].group == lanes[i].group) { k++; }
@@ -51,14 +51,14 @@ static int dlpi_timeline_pitch(const dlpi_view *v, const dlpi_lane *lane) {
     return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
-/* Height of a lane's stretches; the rest of its pitch is white. */
+/* Return the height of the stretches of a lane, in pixels. The rest of its pitch is white. */
 static int dlpi_timeline_bar(const dlpi_view *v, const dlpi_lane *lane) {
     int pitch = dlpi_timeline_pitch(v, lane);
     return pitch - (pitch >= 11 ? 3 : 1);
 }
 
-/* The event with which the newest part of a lane begins that can be told apart: so many events of a
-   worker, so many steps of the consumer. */
+/* Return the index of the event with which the newest part of a lane begins that can be told apart.
+   A worker's part has `limit` events. The consumer's has a number of steps. */
 static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
     while (i > 0 && left > 0) {
@@ -68,9 +68,9 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     return i;
 }
 
-/* Choose the newest stretch of time in which every lane has records and no more of them than can be
-   told apart. One lane whose ring reaches back far less than the others' (tiny items) does not
-   decide: then the middle lane does, and that lane begins late. */
+/* Choose the newest stretch of time in which every lane has events, and no more of them than can be
+   told apart. If one lane reaches back far less than the others (tiny items), the middle lane
+   decides, and that lane begins late. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
     uint64_t steps = 0; /* the consumer's first that is wanted */
@@ -104,6 +104,7 @@ static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lane
     return DLP_OK;
 }
 
+/* True if the fields of a window fit together. NULL is good: it means the newest stretch. */
 static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
     if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
@@ -111,8 +112,8 @@ static bool dlpi_stretch_good(const dlp_trace_window *w) {
     return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
 }
 
-/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
-   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+/* Set the view to the part of the consumer's lane with the window's batches, or its epoch. The wait
+   for the first batch goes with it: it stands before the step, with the same sequence. */
 static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
     uint64_t wait = 0, waited_for = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
@@ -129,6 +130,8 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     }
 }
 
+/* Set the view to the consumer's longest wait, with `margin` ns (0: as long as the wait) around
+   it. */
 static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
     const dlp_trace_event *stall = NULL;
     for (int i = 0; i < consumer->n; i++) {
@@ -143,7 +146,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
     v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
 }
 
-/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+/* Choose the window of the picture; t0 is t1 if nothing of it is recorded. Returns 0 or a code. */
 static int dlpi_timeline_choose(dlpi_view *v, const dlpi_picture *p) {
     static const char *const which[] = {"", "as it was asked for", "the batches asked for",
                                         "the epoch asked for", "around the longest wait"};
@@ -166,8 +169,8 @@ static int dlpi_timeline_choose(dlpi_view *v, const dlpi_picture *p) {
     return DLP_OK;
 }
 
-/* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
-   in x. */
+/* Return the x of a time, in hundredths of a pixel. It never falls as t grows. So stretches that do
+   not overlap in time do not overlap in x. */
 static int dlpi_timeline_x(const dlpi_view *v, uint64_t t) {
     t = t < v->t0 ? v->t0 : t > v->t1 ? v->t1 : t;
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
@@ -183,8 +186,8 @@ static void dlpi_timeline_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     }
 }
 
-/* Borders are where the consumer's steps change epoch: at the border's own event if there is one
-   between the two steps, else where the second begins. */
+/* Note the borders between epochs. A border is where the consumer's steps change epoch: at the
+   event of the border if there is one between the two steps, else where the second step begins. */
 static void dlpi_timeline_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
     uint32_t epoch = 0;
@@ -243,14 +246,14 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
     dlpi_out_print(o, "</text>\n");
 }
 
-/* The beginning of a rect; x and width in hundredths of a pixel. */
+/* Begin a rect; x and width are in hundredths of a pixel. end: what follows the attributes. */
 static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
                           const char *end) {
     dlpi_out_print(o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"%s",
                    kind, x / 100, x % 100, y, width / 100, width % 100, height, end);
 }
 
-/* A box in whole pixels. */
+/* Write a rect, in whole pixels. */
 static void dlpi_svg_box(dlpi_out *o, const char *kind, int x, int y, int width, int height) {
     dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", kind,
                    x, y, width, height);
@@ -282,8 +285,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_svg_box(o, "bg", 0, 0, v->width, v->height);
 }
 
-/* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
-   Events are not trusted to be in order: each begins where the last one ended, or later. */
+/* Return the next event of a lane, from *i on, and the part of it that lies in the window; NULL if
+   there is none. Events need not be in order: each begins where the last one ended, or later. */
 static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
                                              uint64_t *begin, uint64_t *end) {
     const uint64_t seen = *i == 0 ? v->t0 : *end;
@@ -296,7 +299,7 @@ static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_v
     return NULL;
 }
 
-/* Time that a lane spent in each kind, inside the window. */
+/* Add to sum[kind] the time that a lane spent in each kind of event, inside the window. */
 static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
     const dlp_trace_event *e;
     uint64_t begin, end = 0;
@@ -304,7 +307,7 @@ static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *
         sum[e->kind] += end - begin;
 }
 
-/* How much of the window the lane has recorded. */
+/* Return how many ns of the window the lane has recorded. */
 static uint64_t dlpi_lane_recorded(const dlpi_lane *lane, const dlpi_view *v) {
     const uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : v->t1;
     const uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : v->t1;
@@ -361,15 +364,15 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+/* Return 1, 2 or 5 times a power of ten ns, so that at most `most` of them fit. */
 static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
     for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
-/* The axis is time since the start. Far from it, numbers are long, and fewer fit. Returns the step
-   from tick to tick, and the first of them. */
+/* Return the step in ns from tick to tick of the axis, and in *first the time of the first tick.
+   The axis is time since the start. Far from it, numbers are long, and fewer fit. */
 static uint64_t dlpi_timeline_step(const dlpi_view *v, uint64_t *first) {
     const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
     const bool wide = strlen(dlpi_num_time(v->t1, v->t1, ten).s) > 9;
@@ -416,6 +419,7 @@ typedef struct dlpi_run {
     int n; /* stretches; 0: none open */
 } dlpi_run;
 
+/* Return the kind of event that takes most of the run's time. */
 static int dlpi_run_kind(const dlpi_run *r) {
     int best = 1;
     for (int k = 2; k < DLPI_EVENT_KINDS; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
@@ -442,7 +446,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
-/* Whether no epoch border crosses these pixels. */
+/* True if no epoch border crosses the pixels from x to end. */
 static bool dlpi_timeline_clear(const dlpi_view *v, int x, int end) {
     for (int i = 0; i < v->n_borders; i++) {
         if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) { return false; }
@@ -492,7 +496,7 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
     }
 }
 
-/* Draw what of a lane lies in the window. */
+/* Draw what lies in the window of a lane. Narrow neighbours are drawn as one. */
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
     const dlp_trace_event *e;
     uint64_t begin, end = 0;
@@ -553,8 +557,8 @@ static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int
     if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
-/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
-   and what goes on after: it is recorded when it is over. */
+/* Draw the ground of a lane. It is grey from begin to end, where events are recorded. It is hatched
+   where older events were overwritten, and where an event goes on, which is recorded at its end. */
 static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
                            int height) {
     int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
@@ -567,7 +571,7 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
     dlpi_svg_ground(o, "n", b, right, y, height);
 }
 
-/* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
+/* Draw one group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
     const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_timeline_pitch(v, lanes);
@@ -595,8 +599,8 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
 
 /* ---- counters ---- */
 
-/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
-   */
+/* Return the mean of a curve over [from, to), by time. *i is the sample that holds at `from`; it
+   moves on to the sample that holds at `to`. */
 static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
     double sum = 0;
     uint64_t at = from, end;
@@ -608,7 +612,7 @@ static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, u
     }
 }
 
-/* Means for columns of a pixel each; returns the first column that has one. */
+/* Set means for columns of a pixel each. Returns the first column that has one. */
 static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
     uint64_t length = v->t1 - v->t0, i = 0;
     int first = DLPI_SVG_PLOT;
@@ -623,7 +627,7 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
     return first;
 }
 
-/* Its name, its mean in the window, and for the eye that asks its extremes. */
+/* Write a curve's title with its mean and its extremes, end its path, and write its mean. */
 static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
                              int y) {
     double low = mean[first], high = low, sum = 0;
@@ -663,7 +667,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
     }
 }
 
-/* The user's own figures, below the stages. Returns the y below them. */
+/* Draw the user's counters below the stages. Returns the y below them. */
 static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
     if (p->n_curves == 0) { return y; }
     dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
@@ -674,7 +678,7 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
     return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
 }
 
-/* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
+/* Number the epochs under their borders, as far as there is room. Returns the y below them. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
     for (int i = 0; i < v->n_borders; i++) {

@@ -26,7 +26,7 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+/* Return a number as JSON has it, whatever the locale: six decimals, from 0 to 1e18. */
 static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
     uint64_t whole, rest;

@@ -62,7 +62,7 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
     return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
 }
 
-/* Offsets of the parts; returns the bytes of all. */
+/* Set the offsets of the parts in *h. Returns the bytes of the whole area. */
 static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                          uint32_t slots) {
     const uint64_t line = DLPI_LINE;
@@ -79,13 +79,14 @@ static inline uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t 
 
 /* ---- the scheduler's side ---- */
 
-/* Batch + 1 that slot k has; 0: none yet. */
+/* Return the number + 1 of the batch that slot k has; 0 if it has had none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
     return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
-/* Must the scheduler leave batch b, in the slot of this word, to the subscriber? */
+/* True if batch b must be left to a subscriber, whose word of the slot this is: it has b, or a
+   place. */
 static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_t *word,
                               uint64_t b) {
     uint64_t was = dlpi_offer_look(word), at;
@@ -95,13 +96,13 @@ static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_
     return b - (at < join ? join : at) < dlpi_credit_seen(&k->keep); /* H6 <- H6 */
 }
 
-/* Is subscriber i, of those in the set, to have batch b? */
+/* True if subscriber i is in the set (a bit for each) and batch b is not before its first batch. */
 static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
     uint64_t join = DLPI_LOAD_RLX(&dlpi_share_admit(p->share, i)->join); /* H2: our own */
     return (set >> i & 1) != 0 && join <= b;
 }
 
-/* Have those in the set, which the pipe waits for, given back batch b, in slot k? */
+/* True if all in the set `waited`, for which the pipe waits, have given back batch b in slot k. */
 static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
     for (uint32_t i = 0; i < p->share->max_subscribers; i++)
         if (dlpi_share_has(p, waited, i, b) &&
@@ -110,8 +111,8 @@ static inline bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k
     return true;
 }
 
-/* May slot k, which all others have given back, be used again? Nobody waits for the subscribers in
-   the set. They lose what the slot has, but none of them does if one has taken it. */
+/* True if slot k, which all others have given back, may be used again. Nobody waits for the set
+   `late`. They lose what the slot has, but none of them does if one has taken it. */
 static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1;

@@ -53,7 +53,7 @@ static dlpi_bslot *dlpi_subscriber_slot(const dlpi_subscriber *c, uint32_t s) {
     return (dlpi_bslot *)(void *)(c->slots + s * c->slot_stride);
 }
 
-/* Say how many offers are its own: those that it has a place for. */
+/* Publish how many offers the scheduler must leave to this subscriber: as many as it has places. */
 static void dlpi_subscriber_keep(dlpi_subscriber *c) {
     uint64_t n = c->behind == DLP_FULL_DROP_NEW ? c->max_held - c->n_held : c->waits;
     uint64_t was = DLPI_LOAD_RLX(&c->mine->keep); /* our own */
@@ -88,13 +88,13 @@ static int dlpi_subscriber_lend(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_
     return DLP_OK;
 }
 
-/* Give back what slot s has: batch b. */
+/* Give back batch b, in slot s, and wake the scheduler. */
 static void dlpi_subscriber_give(dlpi_subscriber *c, uint64_t b, uint32_t s) {
     dlpi_offer_give(&c->released[s], b); /* H4 -> H4 */
     c->ops->wake(c);
 }
 
-/* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
+/* Lend batch b, which is taken. Returns DLP_OK, DLP_SKIP if it is passed over, or its error. */
 static int dlpi_subscriber_have(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
@@ -118,7 +118,8 @@ static bool dlpi_subscriber_is_ready(const dlpi_subscriber *c, uint64_t b, uint3
                          b); /* Y1 <- Y1 */
 }
 
-/* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
+/* Find the slot of batch b. Returns DLP_OK if b is ready, DLP_EMPTY if not, DLP_SKIP if its slot
+   went on. */
 static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
     const dlpi_bslot *slot;
     uint64_t header;
@@ -131,7 +132,8 @@ static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
     return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
 }
 
-/* The batch at the cursor, for a subscriber that the pipe waits for. */
+/* Take the next batch of a subscriber that is waited for. DLP_EMPTY: none is ready. DLP_END: no
+   more. */
 static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
@@ -152,9 +154,9 @@ static inline int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
     }
 }
 
-/* Not waited for: what of batches [from, tail) is offered still lies in slots, maybe far behind
-   the ring. The oldest of them; or the oldest that is not ready, or has failed: the consumer gets
-   none behind that one. Returns its number, or tail; s: its slot. */
+/* Find the oldest of batches [from, tail) that a subscriber which is not waited for is offered. It
+   still lies in a slot, maybe far behind the ring. not_ready: find the oldest that is not ready, or
+   has failed: the consumer gets none behind it. Returns its number, or tail; s: its slot. */
 static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from, uint64_t tail,
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
@@ -174,7 +176,7 @@ static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from,
     return found;
 }
 
-/* The cursor goes on; what is between was not for this one. */
+/* Move the cursor on. The batches between were not for this subscriber, and count as missed. */
 static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
     if (to == c->cursor) return;
     c->missed += to - c->cursor;
@@ -183,7 +185,9 @@ static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
     dlpi_credit_publish(&c->mine->cursor, to);   /* H3 -> H3 */
 }
 
-/* Not waited for: the oldest batch that is there; of those that are ready the newest max_held. */
+/* Take the oldest batch that is there, for a subscriber that is not waited for. If it keeps the
+   newest, take the oldest of the newest max_held that are ready. Returns DLP_OK, DLP_EMPTY or
+   DLP_END, or an error. */
 static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
@@ -208,7 +212,7 @@ static inline int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
 
 /* ---- a subscriber waits ---- */
 
-/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
+/* Look for a batch. Returns true if the wait is over, or goes on with another bit in the mask. */
 static bool dlpi_subscriber_look(void *who) {
     dlpi_subscriber *c = who;
     const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
@@ -217,7 +221,7 @@ static bool dlpi_subscriber_look(void *who) {
     return c->rc != DLP_EMPTY || c->stays != c->admitted;
 }
 
-/* Returns how long a sleep may last; 0: the wait is over. */
+/* Return how long (ns) a sleep may last; 0 if the wait is over. */
 static uint64_t dlpi_subscriber_rest(void *who) {
     dlpi_subscriber *c = who;
     const uint64_t now = dlpi_now_ns();
@@ -232,7 +236,7 @@ static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_s
                                                     NULL, NULL};
 
 /* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
-   it alone. The scheduler wakes all when it admits one. */
+   it alone. The scheduler wakes all when it admits one. Returns DLP_OK or why there is no batch. */
 static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     c->out = out;
     c->rc = DLP_EMPTY;
@@ -247,7 +251,8 @@ static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeou
     return c->rc;
 }
 
-/* The next batch, or wait for one. */
+/* Take the next batch, or wait for one. Returns DLP_OK, or why there is none, such as
+   DLP_TIMEOUT. */
 static inline int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
     int rc;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;

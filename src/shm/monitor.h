@@ -41,7 +41,7 @@ struct dlp_monitor {
 
 #define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
 
-/* Read n bytes at an offset inside element i of a record. */
+/* Read n bytes at an offset inside element i of an area. Returns false if they are not there. */
 static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
     const dlpi_area *r = &m->areas[id];
@@ -93,13 +93,13 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Are there `count` of these, as large as they must be? */
+/* True if the area has `count` elements, each of at least `stride` bytes. */
 static bool dlpi_view_has(const dlp_monitor *m, int id, uint64_t stride, uint64_t count) {
     return m->areas[id].stride >= stride && m->areas[id].count == count;
 }
 
-/* Can there be a pipe of these numbers? All that is read later is counted by them: the bounds are
-   those that start holds a pipe to, so that no damaged one makes a monitor read, or allocate,
+/* True if a pipe can have these numbers. All that is read later is counted by them. The bounds are
+   those that start holds a pipe to, so that no damaged pipe makes a monitor read, or allocate,
    without end. */
 static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
     return r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
@@ -112,8 +112,8 @@ static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
            r->cpus >= 0;
 }
 
-/* Are the areas there that every pipe has, of as many records as it says, each large enough to be
-   read as what it is? A record for each worker, and one for the consumer. */
+/* True if the areas are there that every pipe has. Each must have as many elements as the pipe's
+   record says, large enough to be read. There is one for each worker, and one for the consumer. */
 static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
     const uint64_t lanes = (uint64_t)r->n_workers + 1;
     return dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
@@ -136,7 +136,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     return DLPI_VIEW_FAULT(err, "the region's description of its pipe is damaged");
 }
 
-/* Does the stage have its place, its workers (none shared), its words in the slots? */
+/* True if a stage's record is valid. owned[] and *works note which workers and places are taken. */
 static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t id, uint8_t *owned,
                                uint32_t *works) {
     const dlpi_pipe_rec *p = &m->pipe;
@@ -175,7 +175,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     return ok ? DLP_OK : DLPI_VIEW_FAULT(err, "the region's description of its stages is damaged");
 }
 
-/* A stage as it is seen: the numbers that its record may have wrong. */
+/* Make stage i visible to readers of m->seen. Numbers that its record may have wrong are mended. */
 static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     dlpi_seen *s = &m->seen;
     dlpi_seen_stage *row = &s->stages[i];
@@ -208,7 +208,8 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->areas = m->areas;
 }
 
-/* Allocate the copies, or free them. What is allocated is counted by numbers that were checked. */
+/* Allocate the copies, by checked numbers (have), or free them (!have). False: there is no
+   memory. */
 static bool dlpi_view_blocks(dlp_monitor *m, bool have) {
     const dlpi_pipe_rec *r = &m->pipe;
     const uint64_t lanes = (uint64_t)r->n_workers + 1;
@@ -226,7 +227,7 @@ static bool dlpi_view_blocks(dlp_monitor *m, bool have) {
     return dlpi_blocks_keep(m, all, sizeof all / sizeof *all, have);
 }
 
-/* Make room for what the records say, still without its numbers. */
+/* Make room for what the records say, still without its numbers. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     const dlpi_pipe_rec *r = &m->pipe;
     dlpi_seen *s = &m->seen;
@@ -269,8 +270,9 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     return true;
 }
 
-/* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
-   so all the time, and its slot was not given to another while we looked. */
+/* Copy counters and slots: the tail first, the base last. So a batch that is counted as in flight
+   was so all the time, and its slot was not given to another while we looked. False: they are
+   torn. */
 static bool dlpi_view_ctl(dlp_monitor *m) {
     const dlpi_seen *s = &m->seen;
     dlpi_ctl *c = &m->ctl[1];
@@ -297,7 +299,7 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     return true;
 }
 
-/* The newest events of lane i, if there are any since the last time. */
+/* Copy the newest events of lane i, if any are new. Returns false if they cannot be read. */
 static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     const dlpi_seen *s = &m->seen;
     dlp_trace_event *to = m->trace + (size_t)i * s->trace_events;
@@ -343,7 +345,7 @@ static bool dlpi_view_tuned(dlp_monitor *m) {
     return true;
 }
 
-/* Read a word; those that lie beside it are kept for the next. */
+/* Read a word, and keep those beside it for the next call. Returns false if it cannot be read. */
 static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
     dlp_monitor *m = from;
     uint32_t half;
@@ -369,7 +371,7 @@ static bool dlpi_view_kinds(dlp_monitor *m) {
     return dlpi_seen_kinds(&words, &m->seen);
 }
 
-/* Copy the numbers. What is torn is read again; what stays so is damaged. */
+/* Copy all numbers. What is torn is read again; what stays so is damaged. Returns 0 or a code. */
 static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     dlpi_seen *s = &m->seen;
     bool ok = false;
@@ -382,7 +384,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Everything but where the region comes from: m->fd is open. */
+/* Check and copy the region that is open as m->fd. Returns 0, or a code with *err filled. */
 static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
     int rc = dlpi_view_header(m, err);
     if (rc == DLP_OK) rc = dlpi_view_pipe(m, err);
@@ -409,7 +411,7 @@ static bool dlpi_proc_is_region(int proc, int number) {
     return strcmp(link, "/memfd:dlpipe (deleted)") == 0;
 }
 
-/* Open it, read only. Returns it, or -1 with errno. */
+/* Open descriptor `number` of a process, read only. Returns a descriptor, or -1 with errno. */
 static int dlpi_proc_open(int proc, int number) {
     char path[24];
     int fd;
@@ -434,7 +436,7 @@ static bool dlpi_proc_lives(int proc) {
     return state != NULL && state[1] == ' ' && state[2] != 'Z' && state[2] != 'X';
 }
 
-/* Is the pipe still its owner's? */
+/* Check that the owner still has the pipe. Returns DLP_OK, or DLP_ERR_STATE with *err filled. */
 static int dlpi_owner_check(const dlp_monitor *m, dlp_error *err) {
     char path[24];
     struct stat ours, theirs;
@@ -465,7 +467,8 @@ static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
                         : dlpi_who_system(err, errno == ENOENT ? ESRCH : errno, "process", pid);
 }
 
-/* Does the region at fd belong to the pipe that was asked for? which: NULL, a name or a number. */
+/* True if the region at fd is the wanted pipe's, whose name goes to name[32]. which: a name or a
+   number; NULL means any. */
 static bool dlpi_proc_wanted(int fd, int number, const char *which, char *name) {
     dlp_monitor look;
     char digits[16];
@@ -485,7 +488,8 @@ static bool dlpi_inode_seen(const ino_t *seen, int n, ino_t inode) {
     return false;
 }
 
-/* Find the pipes of the process. Takes the only one that is wanted. */
+/* Find the wanted pipe of the process and open it. It fails unless there is just one. which: a name
+   or a number; NULL means any. */
 static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
     DIR *dir = dlpi_dir_open(openat(m->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int found = 0, used = 0;
@@ -524,7 +528,7 @@ static int dlpi_proc_find(dlp_monitor *m, const char *which, dlp_error *err) {
                           found, (int)m->info.pid, list);
 }
 
-/* Where a name leads to: checked, alive. */
+/* Read and check the record of a name whose owner lives. Returns 0, or a code with *err filled. */
 static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     char path[DLPI_NAME_PATH];
     int fd, rc, errnum = 0;

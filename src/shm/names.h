@@ -22,7 +22,7 @@
 #define DLPI_NAME_MAGIC UINT64_C(0x656d616e706c6400)
 #define DLPI_NAME_FORMAT 1u
 
-/* The directory that fd, just opened, is; NULL: errno. */
+/* Open the directory of a descriptor that was just opened, or is -1. Returns NULL with errno. */
 static DIR *dlpi_dir_open(int fd) {
     DIR *dir;
     fd = dlpi_fd_above(fd);
@@ -54,7 +54,7 @@ static bool dlpi_name_ok(const char *name) {
     return true;
 }
 
-/* path: [DLPI_NAME_PATH]. For signal handlers. */
+/* Write the path of a name into path[DLPI_NAME_PATH]. A signal handler may call this. */
 static void dlpi_name_path(const char *name, char *path) {
     static const char head[] = DLPI_SHM_DIR "/" DLPI_NAME_PREFIX;
     size_t n = strnlen(name, 63);
@@ -63,14 +63,15 @@ static void dlpi_name_path(const char *name, char *path) {
     path[sizeof head - 1 + n] = 0;
 }
 
-/* Does path lead to the file that is open as fd? For signal handlers. */
+/* True if the path leads to the file that is open as fd. A signal handler may call this. */
 static bool dlpi_name_is(const char *path, int fd) {
     struct stat at, open_file;
     return fstat(fd, &open_file) == 0 && lstat(path, &at) == 0 && at.st_dev == open_file.st_dev &&
            at.st_ino == open_file.st_ino;
 }
 
-/* Is fd a record that only this user can write? Else errno tells. Root reads everybody's. */
+/* True if only this user can write the record fd; else errno tells. reads: root reads
+   everybody's. */
 static bool dlpi_name_ours(int fd, bool reads) {
     struct stat st;
     if (fstat(fd, &st) != 0) return false;
@@ -86,7 +87,7 @@ static uint64_t dlpi_name_check(const dlpi_name_rec *r) {
     return h;
 }
 
-/* bytes, n: a record's file. *out is written on success. */
+/* Check the n bytes of a record's file. *out is written on success only. Returns 0 or a code. */
 static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     dlpi_name_rec r;
     if (n < sizeof r) return DLP_ERR_CORRUPT;
@@ -100,6 +101,7 @@ static int dlpi_name_parse(const void *bytes, size_t n, dlpi_name_rec *out) {
     return DLP_OK;
 }
 
+/* Read all of `bytes` bytes at an offset of a file. Returns false if they are not there. */
 static bool dlpi_shm_read(int fd, void *to, uint64_t bytes, uint64_t offset) {
     uint8_t *at = to;
     while (bytes > 0) {
@@ -119,8 +121,8 @@ static int dlpi_name_read(int fd, dlpi_name_rec *out) {
     return dlpi_name_parse(&r, sizeof r, out);
 }
 
-/* Open, or make, the file at path and lock it. Returns it, or -1 with errno, EWOULDBLOCK where
-   another holds the lock: then *owner is its pid, or 0. */
+/* Open, or make, the file at path and lock it. Returns its descriptor, or -1 with errno.
+   EWOULDBLOCK means that another process holds the lock: then *owner is its pid, or 0. */
 static int dlpi_name_lock(const char *path, int32_t *owner) {
     const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
     struct timespec pause = {0, 2000000};
@@ -165,8 +167,8 @@ static int dlpi_name_clash(dlp_pipe *p, int32_t owner) {
     return dlpi_name_fail(p, DLP_ERR_STATE, 0, what);
 }
 
-/* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd,
-   open and locked, to be inherited by fork. Only one of the processes removes it. */
+/* Make the pipe's name known. p->shm_name is checked, the region has its token. Leaves p->name_fd
+   open and locked, to be inherited by fork. Only one process removes it. Returns 0 or a code. */
 static int dlpi_name_create(dlp_pipe *p) {
     const dlpi_pipe_rec *pipe = dlpi_area_at(p, DLPI_REC_PIPE, 0);
     char path[DLPI_NAME_PATH];
@@ -199,8 +201,7 @@ static int dlpi_name_create(dlp_pipe *p) {
     return dlpi_name_fail(p, DLP_ERR_SYSTEM, owner, "the name can't be written");
 }
 
-/* Take the name away, the lock still held, then let go. Makes only calls that a signal handler may
-   make. */
+/* Remove the name while its lock is held, then close its file. A signal handler may call this. */
 static void dlpi_name_remove(dlp_pipe *p) {
     char path[DLPI_NAME_PATH];
     int saved = errno;
@@ -212,7 +213,8 @@ static void dlpi_name_remove(dlp_pipe *p) {
     errno = saved;
 }
 
-/* Look at the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno: no file of ours. */
+/* Describe the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno if none of ours is
+   there. */
 static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     struct timespec now;
     struct stat st;
@@ -236,7 +238,8 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     return DLP_OK;
 }
 
-/* Returns 1: removed; 0: in use, or not there; DLP_ERR_SYSTEM with errno: not ours to remove. */
+/* Remove a name without an owner. Returns 1 if it is removed, 0 if it is in use or not there;
+   DLP_ERR_SYSTEM with errno if it is not ours. */
 static int dlpi_name_sweep(const char *path) {
     int removed = 0, errnum, fd;
     fd = dlpi_fd_above(open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));

@@ -7,7 +7,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
 
-/* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
+/* Call `each` for all names in /dev/shm. Returns DLP_OK, or DLP_ERR_SYSTEM if that is not there. */
 static int dlpi_names_each(void (*each)(const char *name, const char *path, void *to), void *to) {
     DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const struct dirent *d;

@@ -8,8 +8,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
 
-/* A thread that was joined is in the kernel's list until it has had a core once more, to leave it.
-   It has no lock of the program by then. */
+/* True if a thread has left, or will once it has a core: a thread that was joined is in the
+   kernel's list until then. It has no lock of the program by then. */
 static bool dlpi_thread_leaves(const char *tid) {
     char path[64], line[512];
     const char *at;
@@ -56,7 +56,7 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     return p->err.code; /* the first of them */
 }
 
-/* The records of what is beside the pipe: asked for by the desc, or by worker processes. */
+/* Make the state for the shm desc, or for worker processes. Returns 0, or the pipe's error. */
 static int dlpi_shm_make(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
@@ -90,6 +90,7 @@ static int dlpi_shm_resolve(dlp_pipe *p) {
     return rc == DLP_OK && p->shm ? dlpi_shm_share_resolve(p) : rc;
 }
 
+/* Refuse to fork a process of several threads, unless the desc allows it. Returns 0 or a code. */
 static int dlpi_shm_may_fork(dlp_pipe *p) {
     char text[256];
     int n = dlpi_threads_here();
@@ -133,7 +134,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
                          "the supervisor process was killed, and the worker processes with it");
 }
 
-/* Wait until each stage has a worker, or the error why not. */
+/* Wait until each stage has a worker process. Returns 0, or a code if the start has failed. */
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
     for (;;) {
@@ -210,7 +211,7 @@ static void dlpi_shm_nudge(dlp_pipe *p) {
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
-/* Wait until no process has that pipe, at most ms. */
+/* Wait until all processes are dead: none has the pipe `alive`. Returns false after ms. */
 static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
     for (;;) {

@@ -31,7 +31,7 @@ static uint64_t *dlpi_shm_taker(dlpi_share *h, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
 }
 
-/* What subscriber i took and did not give back goes to another. */
+/* Free the batches that subscriber i took and did not give back, for other subscribers to take. */
 static void dlpi_shm_hand_back(dlp_pipe *p, uint32_t i) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -46,6 +46,7 @@ static void dlpi_shm_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
+/* Note if subscriber i has come or left. locks: also ask for its lock. Returns true if it has. */
 static bool dlpi_shm_look_at(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -75,7 +76,7 @@ static bool dlpi_shm_look_at(dlp_pipe *p, uint32_t i, bool locks) {
     return moved;
 }
 
-/* serve_only: batches up to where are they taken by all? */
+/* Return the first batch that is not yet taken by all that the pipe waits for (serve_only). */
 static uint64_t dlpi_shm_base(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -102,7 +103,7 @@ static uint64_t dlpi_shm_base(dlp_pipe *p) {
     return least > base ? least : base;
 }
 
-/* Batches [from, to) are taken: count them, and note the errors of those that failed. */
+/* Count batches [from, to) as taken, and note the errors of those that failed. */
 static void dlpi_shm_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     for (uint64_t b = from; b != to; b++) {
         dlpi_bslot *slot = dlpi_slot_at(p, dlpi_slot_of(p, b));
@@ -120,7 +121,7 @@ static void dlpi_shm_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     dlpi_credit_publish(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
-/* Is what slot k has given back by all that the pipe waits for? */
+/* True if all that the pipe waits for have given back the batch in slot k. */
 static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -140,7 +141,7 @@ static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, s->bound & ~s->unwaited, k, b);
 }
 
-/* Is slot k free? The scheduler, which asks, uses it at once. */
+/* True if slot k is free: its open offers are withdrawn, and the scheduler must use it at once. */
 static bool dlpi_shm_slot_free(dlp_pipe *p, uint32_t k) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
@@ -157,7 +158,7 @@ static void dlpi_shm_over(dlp_pipe *p) {
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
 }
 
-/* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
+/* Serve the subscribers, by the scheduler, before it feeds. Returns true if anything changed. */
 static bool dlpi_shm_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
@@ -290,13 +291,13 @@ struct dlp_subscriber {
     uint8_t *alive;     /* a page that is zero in a process forked from this one */
 };
 
-/* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
+/* True if n words of `each` bytes at offset `at` lie inside a slot, and are aligned. */
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
     uint64_t stride = c->m->areas[DLPI_REC_SLOTS].stride;
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
-/* Does a slot have, within its stride, all that next reads of one? The numbers are another
+/* True if a slot has, within its stride, all that next reads of one. The numbers are another
    program's: next adds them to addresses and does not look again. No product here overflows: rows
    are few, a stride is within the region, and dlpi_in_slot divides. */
 static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
@@ -309,8 +310,8 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
 }
 
-/* Does a cell have a field's rows, as many bytes of each as its shape says? What a collate made has
-   as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
+/* True if a cell has a field's rows, as many bytes of each as its shape says. What a collate made
+   has as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
 static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_rec *r) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t cell = c->m->areas[DLPI_REC_CELLS].stride, rows = p->batch_rows;
@@ -378,7 +379,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
 }
 
-/* Map the region, which can neither shrink nor be unmapped by others: it is sealed. */
+/* Map the region, which is sealed: nobody can shrink it. Returns 0, or a code with *err filled. */
 static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     char path[40];
     struct stat st;
@@ -460,7 +461,8 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
     return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
 }
 
-/* One field of the batch in slot s. What others can write is copied, checked, then used. */
+/* Fill *t with field f of the batch in slot s. Returns false if the field's shape does not fit.
+   What others can write is copied, checked, then used. */
 static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t f, uint32_t count,
                                   dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
@@ -492,7 +494,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-/* What slot s has, as the loan's batch. */
+/* Fill the loan's batch with what slot s has. Returns 0 or DLP_ERR_CORRUPT. */
 static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -522,8 +524,9 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
     return DLP_OK;
 }
 
-/* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
-   slot stays as it is until somebody claims it. Returns whether there is one. */
+/* Find the oldest batch that nobody has (DLP_SHARE_ONE), handed back ones among them. Its slot
+   stays as it is until somebody claims it. Returns false if there is none, so *b, *s, *taker are
+   not set. */
 static bool dlpi_subscriber_search(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
@@ -542,8 +545,9 @@ static bool dlpi_subscriber_search(dlp_subscriber *c, const uint64_t *takers, ui
     return found;
 }
 
-/* While a slot is looked at, one before it may get an older batch. That one was published before
-   the batch that was found, so a search that begins now sees it. */
+/* Find the oldest batch that nobody has: search until the result stays. While a slot is looked at,
+   one before it may get an older batch. That one was published before the batch that was found, so
+   a search that begins now sees it. Returns false if there is no batch. */
 static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
                                    uint32_t *s, uint64_t *taker) {
     uint64_t before;
@@ -555,7 +559,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
     return found;
 }
 
-/* The oldest batch was not ready when those after it woke somebody for them: now they are next. */
+/* Wake all if the oldest free batch is ready: it was not when later ones woke somebody for them. */
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;
@@ -564,6 +568,7 @@ static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers)
         dlpi_wake_subscribers(c->s.share, INT_MAX);
 }
 
+/* Take the oldest free batch (DLP_SHARE_ONE). Returns DLP_OK, DLP_EMPTY, DLP_END or an error. */
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->s.share + c->layout.takers_at);
     for (;;) {
@@ -604,7 +609,7 @@ static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
 
 static void dlpi_subscriber_wake(const dlpi_subscriber *c) { dlpi_wake_scheduler(c->ctl); }
 
-/* See now and then that the owner lives: not once for each call, which may be short. */
+/* Check that the owner lives, at most each DLPI_LOOK_NS. Returns 0 or DLP_ERR_KILLED. */
 static int dlpi_subscriber_watch(dlpi_subscriber *of) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     uint64_t now = dlpi_now_ns();

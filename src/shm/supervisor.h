@@ -81,8 +81,9 @@ static size_t dlpi_procs_bytes(const dlpi_shm_state *s) {
     return n * sizeof *s->procs + (n + 3) * sizeof *s->fds;
 }
 
-/* The records are in memory that is shared, though the supervisor alone uses it: private pages that
-   it writes between two forks would be copied, and each worker would keep one of its own. */
+/* Allocate the records of worker processes. The memory is shared, though the supervisor alone uses
+   it: private pages that it writes between two forks would be copied, and each worker would keep
+   one of its own. */
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
     int n = 0;
@@ -109,8 +110,8 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
     uint64_t runtime, deadline, period;
 } dlpi_sched_attr;
 
-/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
-   or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
+/* Run in slices of ns (0: the system's). A thread with short slices gets a core sooner when it
+   wakes, or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
    replacement would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
     dlpi_sched_attr attr = {.size = sizeof attr};
@@ -139,7 +140,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
 
 /* ---- the supervisor ---- */
 
-/* The signals that are sent to all of a job and are the caller's business. */
+/* Set *set to the signals that are sent to all of a job and are the caller's business. */
 static void dlpi_job_signals(sigset_t *set) {
     sigemptyset(set);
     sigaddset(set, SIGINT);
@@ -149,7 +150,7 @@ static void dlpi_job_signals(sigset_t *set) {
     sigaddset(set, SIGUSR2);
 }
 
-/* Signals as a new program has them, but for those. Whoever began us has them wait until here. */
+/* Handle signals as a new program does, but ignore those of a job; unblock all of them. */
 static void dlpi_process_signals(void) {
     sigset_t none, job;
     dlpi_job_signals(&job);
@@ -165,7 +166,7 @@ static void dlpi_process_stdin(void) {
     if (fd > 0) close(fd);
 }
 
-/* Wait to be told which worker to be. */
+/* Be the spare process: wait to be told which worker to be. task: the socket that tells it. */
 _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     int k = 0;
     ssize_t n;
@@ -176,15 +177,15 @@ _Noreturn static void dlpi_process_spare(dlp_pipe *p, int task) {
     dlpi_process_worker(p, dlpi_shm_of(p)->procs[k].w);
 }
 
-/* What a worker had that we killed for no fault of its item. */
+/* Give back what a dead worker had. We killed it for no fault of its item, so no item is blamed. */
 static void dlpi_recover_blameless(dlpi_worker *w) {
     const dlpi_death why = {SIGKILL, false, NULL};
     dlpi_running_forget(w);
     dlpi_recover(w, &why);
 }
 
-/* Fork; the child is worker k, or the spare (k = n_procs), whose tasks come from task. Watches it.
-   Returns its pid, or -errno. */
+/* Fork, and watch the child. The child is worker k or, if k is n_procs, the spare, which reads its
+   task from `task`. Returns the child's pid, or -errno. */
 static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t me = getpid(), pid = fork();
@@ -206,7 +207,7 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     return -EMFILE;
 }
 
-/* Make the spare process worker k. Returns the pid, 0 if there is no spare. */
+/* Make the spare process worker k. Returns its pid, or 0 if there is no spare. */
 static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t pid = s->spare;
@@ -221,7 +222,7 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
-/* The first one waits until the workers are likely to have begun: it would take their cores. */
+/* The first spare waits until the workers are likely to have begun: it would take their cores. */
 #define DLPI_SPARE_NS UINT64_C(20000000)
 
 static void dlpi_spare_keep(dlp_pipe *p) {
@@ -239,11 +240,12 @@ static void dlpi_spare_keep(dlp_pipe *p) {
     if (pid <= 0) dlpi_fd_close(&s->task);
 }
 
-/* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
-   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms after
-   the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
 #define DLPI_TURN_NS UINT64_C(10000000)
 
+/* Return when a process that died may be replaced: at once; but whatever it is that makes processes
+   die, for long they are not forked more often than 100 times a second. Each death gets a turn, 10
+   ms after the one before; of the turns that nobody took, one for each worker and 64 more are
+   kept. */
 static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
     uint64_t now = dlpi_now_ns(), saved = (64 + (uint64_t)s->n_procs) * DLPI_TURN_NS;
     if (now > saved && s->restart_ns < now - saved) s->restart_ns = now - saved;
@@ -259,6 +261,7 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
 }
 
+/* Start worker k, as the spare or by a fork. Returns 0 or errno. */
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
@@ -286,7 +289,7 @@ static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errn
     dlpi_ctl_fail(p, DLPI_NOBODY, &e);
 }
 
-/* Fork, and again for a while where the system is short of something. */
+/* Start worker k, and try again for half a second if that fails. Then the pipe has the error. */
 static void dlpi_proc_restart(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     int errnum = dlpi_proc_start(p, k);
@@ -298,7 +301,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
         dlpi_proc_fail(p, proc->w, DLP_ERR_SYSTEM, errnum, "a worker process can't be replaced");
 }
 
-/* Worker k has ended: is it to be replaced? */
+/* True if the worker may be replaced after its process ended. state: the worker's at its end. */
 static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t signal_) {
     char text[128];
     if (dlpi_stopped(p)) return false;
@@ -310,7 +313,8 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t si
     return false;
 }
 
-/* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
+/* Return how many workers of this stage in a row, with this one, died with the same undone work
+   *h. */
 static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_lost *h) {
     uint32_t most = 0;
     for (int k = 0; k < s->n_procs; k++) {
@@ -341,10 +345,11 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *
              slot->position + first);
 }
 
-/* A worker died at work, and no callback of its stage ran: in what else the library calls (the
-   sampler's functions), or because its memory was overwritten. No item is to blame, and the next
-   one dies there, too. So what counts is how often that happened with the same work, whoever had
-   it; and where it had none, how often in lives in which this worker completed nothing. */
+/* True if workers died too often to be replaced; then the pipe has the error. A worker died at
+   work, and no callback of its stage ran: in what else the library calls (the sampler's functions),
+   or because its memory was overwritten. No item is to blame, and the next one dies there, too. So
+   deaths with the same work count, whoever had it; or, without work, in lives that completed
+   nothing. */
 static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
     const dlpi_lost *h = why->lost;
     bool works = state == DLP_WORKER_BUSY || state == DLP_WORKER_STARTING; /* else it slept */
@@ -372,7 +377,7 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
     return true;
 }
 
-/* Was it killed for an item that it finished in the end, and had begun another one? */
+/* True if it was killed for a late item that it finished in the end, and had begun another one. */
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
     const dlpi_worker_block *block = proc->w->block;
     return proc->late &&
@@ -414,7 +419,7 @@ static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
         if (s->procs[k].due_ns != 0 && s->procs[k].due_ns <= now) dlpi_proc_restart(p, k);
 }
 
-/* When the first of those that wait for a turn has it; UINT64_MAX: nobody waits. */
+/* Return when the first process that waits for a turn may start; UINT64_MAX if none waits. */
 static uint64_t dlpi_next_turn(const dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t due = UINT64_MAX;
@@ -462,7 +467,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     _exit(code);
 }
 
-/* Nobody will clean up after us. */
+/* End all after the caller's death: kill the workers and remove the name. Nobody else will. */
 _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_procs_kill(dlpi_shm_of(p));
     dlpi_name_remove(p);
@@ -475,8 +480,9 @@ static bool dlpi_caller_gone(const dlpi_shm_state *s) {
     return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
 }
 
-/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a check costs
-   as much as a worker's; so only deadlines, which are clocks, want it often. */
+/* Return the ms that poll may sleep. kill_at: when to kill the workers, or 0. All that happens
+   wakes it by a descriptor, and a check costs as much as a worker's; so only deadlines want it
+   often. */
 static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
     uint64_t turn = dlpi_next_turn(p);
@@ -487,9 +493,9 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     return (int)((ns + 999999) / 1000000);
 }
 
-/* Sleep until something happens, at most ms. Where poll refuses all at once (more than the limit of
-   descriptors, which others may lower; no memory), look at each by itself, 100 times a second: our
-   end would be that of the pipe. Returns how many have events, or -1: a signal. */
+/* Sleep until something happens, at most ms. Returns how many have events; -1 after a signal. Where
+   poll refuses all at once (more than the limit of descriptors, which others may lower; no memory),
+   look at each by itself, 100 times a second: our end would be that of the pipe. */
 static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
     int n = poll(s->fds, (nfds_t)s->n_procs + 3, ms);
     if (n >= 0 || errno == EINTR) return n;
@@ -502,7 +508,7 @@ static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
     return n;
 }
 
-/* Watch until the pipe stops and no worker is left. */
+/* Watch the processes until the pipe stops and no worker is left; then end this process. */
 _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
@@ -536,8 +542,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     }
 }
 
-/* Start workers for the first time: the first of each stage, or the others. Returns 0, or errno:
-   then the pipe has the error. */
+/* Start workers for the first time: the first of each stage (first), or the others (!first).
+   Returns 0, or errno: then the pipe has the error. */
 static int dlpi_procs_begin(dlp_pipe *p, bool first) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int errnum = 0;
@@ -550,8 +556,8 @@ static int dlpi_procs_begin(dlp_pipe *p, bool first) {
     return errnum;
 }
 
-/* The first worker of each stage is there before start returns; the others come meanwhile: a fork
-   of a large program takes long, 17 ms a GiB. */
+/* Be the supervisor process. The first worker of each stage is there before start returns; the
+   others come meanwhile: a fork of a large program takes long, 17 ms a GiB. */
 _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int errnum;
