@@ -9156,7 +9156,6 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
                 uint32_t row); /* is it kept? The first stage's worker writes it then */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
                 bool used_random); /* the callback is done; was it by the row's random numbers? */
-    void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
     bool (*find)(
         struct dlpi_worker *w, uint64_t input, uint8_t *to,
         uint64_t *items); /* by workers of cells: is the input kept? to: where its items are
@@ -9185,7 +9184,6 @@ typedef struct dlpi_holder_ops { /* by workers of stages that are something to i
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done where they are read; bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
-    void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
@@ -9347,6 +9345,7 @@ typedef struct dlpi_stage_ops {
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w,
                     const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
+    void (*lost)(struct dlpi_worker *w);           /* before that: a worker of any stage died */
     /* if it has several queues of cells: from, readers and capacity of the queue that begins with
        cell `at`. Returns true if another queue follows. NULL: its cells are one queue */
     bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);
@@ -9401,9 +9400,8 @@ typedef struct dlpi_scope {
 
 typedef struct dlpi_stage {
     const dlpi_stage_ops *ops;
-    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;         /* as added */
-    int next, prev; /* the chain, -1 none */
+    void *self; /* [ops->self_bytes] what its kind keeps; NULL: nothing */
+    int id;     /* its place in the chain */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
@@ -9640,7 +9638,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
-    uint32_t calls_untimed, call_clock_every;
+    uint32_t calls_untimed, call_clock_every; /* 0: as 1 */
     uint32_t burst;       /* credits to gather before they are fed: see dlpi_consumer_step */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
@@ -9762,7 +9760,7 @@ struct dlp_pipe {
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
     uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
-    uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
+    uint8_t *own_rows; /* [workers of fetch][rows at once] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     dlpi_exports exports;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
@@ -9935,10 +9933,10 @@ static inline void dlpi_runs(uint64_t *running, uint64_t what) {
     DLPI_STORE_RLX(running, what); /* X2 to recovery */
 }
 
-/* Return what the source keeps beside the row that worker w has in a callback (i 0), or beside its
-   i-th row in flight. NULL: it keeps nothing, or w is no worker of fetch. */
+/* Return what the source keeps beside the i-th row that worker w has in callbacks. NULL: it keeps
+   nothing, or w is no worker of fetch. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
-    size_t each = 1 + (size_t)p->fetch->in_flight;
+    const size_t each = dlpi_at_once(p->fetch);
     if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }
@@ -9989,10 +9987,8 @@ static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not che
 
 /* ---- keeper, holder: called for stages that are something to it, of which there are none ---- */
 
-DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w DLPI_UNREAD) {}
-
-static const dlpi_keeper_ops dlpi_no_keeper = {.recover = dlpi_no_recover};
-static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
+static const dlpi_keeper_ops dlpi_no_keeper = {0};
+static const dlpi_holder_ops dlpi_no_holder = {0};
 
 /* ---- sink: results stay in their slots ---- */
 
@@ -10140,7 +10136,7 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
    follows. */
 static void dlpi_wake_some(const dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
     dlpi_waiters *waiters = &p->waiters[st->work];
-    for (int g = 0, most = st->w.num_workers; g * 32 < most && n > 0; g++)
+    for (int g = 0; g * 32 < st->n_workers && n > 0; g++)
         n = dlpi_sleepers_wake(&waiters->group[g].at, n);
 }
 
@@ -10152,8 +10148,7 @@ static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
 /* Wake all workers of a stage, whatever the masks say. */
 static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     dlpi_waiters *waiters = &p->waiters[st->work];
-    for (int g = 0, n = st->w.num_workers; g * 32 < n; g++)
-        dlpi_sleepers_ring(&waiters->group[g].at, 0);
+    for (int g = 0; g * 32 < st->n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
 /* ---- the others ---- */
@@ -10654,213 +10649,6 @@ DLPI_COLD static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_err
              w->item.index - first, own);
 }
 
-/* ---- what a desc may say ---- */
-
-/* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
-   which it has then. */
-DLPI_COLD
-__attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
-                                                             const char *stage, const char *field,
-                                                             const char *format, ...) {
-    dlp_error e;
-    dlpi_error_set(&e, code, field, "%s", "");
-    DLPI_PRINT(e.message, sizeof e.message, format);
-    dlpi_copy_text(e.stage, sizeof e.stage, stage);
-    return dlpi_pipe_fail(p, &e);
-}
-
-DLPI_COLD
-static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_MEMORY, field, "malloc of %s failed", what);
-    e.errnum = ENOMEM;
-    return dlpi_pipe_fail(p, &e);
-}
-
-DLPI_COLD
-static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
-                    int64_t got) {
-    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
-                       words);
-}
-
-/* A pointer that is required. */
-DLPI_COLD
-static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
-    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
-}
-
-/* A pointer that must be NULL. */
-DLPI_COLD
-static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
-    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
-}
-
-/* An array and its count: both are given, or neither is. */
-DLPI_COLD
-static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
-                           const char *count, int64_t n) {
-    if ((at != NULL) == (n != 0)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, stage, at ? count : array,
-                       at ? "%s is 0, but %s is given: give both, or neither"
-                          : "%s is NULL, but %s is %" PRId64 ": give both, or neither",
-                       at ? count : array, at ? array : count, n);
-}
-
-/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
-   beside a source's dataset. */
-DLPI_COLD
-static const char *dlpi_dataset_given(const dlp_dataset *d) {
-    if (d->n_items != 0) return "dataset.n_items";
-    if (d->fields != NULL) return "dataset.fields";
-    if (d->n_fields != 0) return "dataset.n_fields";
-    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
-    if (d->fetch != NULL) return "dataset.fetch";
-    if (d->user != NULL) return "dataset.user";
-    if (d->open_end != 0) return "dataset.open_end";
-    if (d->warning != NULL) return "dataset.warning";
-    return d->reader != NULL ? "dataset.reader" : NULL;
-}
-
-DLPI_COLD
-static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
-    return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
-}
-
-/* The same of field i, called name: err.field is "fields[].what", the message tells which of them
-   it is, and which dimension. */
-DLPI_COLD
-__attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
-                                                                uint32_t i, const char *name,
-                                                                const char *what,
-                                                                const char *format, ...) {
-    char field[48], text[256];
-    DLPI_PRINT(text, sizeof text, format);
-    snprintf(field, sizeof field, "fields[].%s", what);
-    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
-                       name ? name : "", text);
-}
-
-#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
-
-/* A number of a desc, and what it may be: a row of a desc's table. */
-typedef struct dlpi_bound {
-    const char *field; /* as errors name it */
-    size_t offset;
-    int type; /* DLPI_I32 .. */
-    int64_t low, high;
-    const char *words; /* the same in words */
-} dlpi_bound;
-
-/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
-enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
-#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
-#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
-#define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
-#define DLPI_ROWS(table) table, sizeof table / sizeof *table
-
-DLPI_COLD
-static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
-    const uint8_t *at = (const uint8_t *)desc + b->offset;
-    int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
-    int32_t narrow;
-    memcpy(&narrow, at, sizeof narrow);
-    if (b->type == DLPI_I32) return narrow;
-    if (b->type == DLPI_U32) return (uint32_t)narrow;
-    memcpy(&wide, at, sizeof wide);
-    return wide;
-}
-
-/* The first of n rows that does not hold, or NULL. */
-DLPI_COLD
-static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
-    for (; n > 0; n--, b++) {
-        int64_t got = dlpi_bound_got(b, desc);
-        if (got < b->low || got > b->high) return b;
-    }
-    return NULL;
-}
-
-DLPI_COLD
-static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
-                             const dlpi_bound *bounds, size_t n) {
-    const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
-    return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
-}
-
-/* The same of field i. */
-DLPI_COLD
-static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
-                            const dlpi_bound *bounds, size_t n) {
-    const dlpi_bound *b = dlpi_out_of_bounds(f, bounds, n);
-    if (b == NULL) return DLP_OK;
-    return dlpi_bad_field(p, stage, i, f->name, b->field, "%s is %" PRId64 ", must be %s", b->field,
-                          dlpi_bound_got(b, f), b->words);
-}
-
-/* A number whose bounds follow from others. */
-DLPI_COLD
-static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
-                       int64_t high, const char *words) {
-    return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;
-}
-
-/* ---- workers, of each stage that has them ---- */
-
-DLPI_COLD
-static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_workers_desc *w = &st->w;
-    int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
-    for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
-        rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
-    return rc;
-}
-
-DLPI_COLD
-static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
-        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
-         "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
-        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
-        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
-        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
-    return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
-}
-
-/* The same of a stage of whole batches. */
-DLPI_COLD
-static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
-    int rc = dlpi_within(p, st->name, "on_error", st->w.on_error, 0, 0,
-                         "DLP_ON_ERROR_RAISE for a stage of whole batches");
-    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
-}
-
-/* Rank and world_size, and the rows of a batch that they share. */
-DLPI_COLD
-static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
-    const uint32_t world = p->d.world_size;
-    int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
-                         "0..world_size - 1");
-    if (world != 0) p->ranks_given = 1;
-    if (rc != DLP_OK || world == 0 || p->d.allow_uneven || batch_size % world == 0) return rc;
-    return dlpi_refuse(p, DLP_ERR_ARG, "", "world_size",
-                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
-                       "; set allow_uneven for ranks of different counts",
-                       batch_size, world);
-}
-
 /* ---------------------------------------------------------------------------------------------
    >>impl-cancel     BATCHES THAT ARE CANCELLED
    The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
@@ -10894,105 +10682,8 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
     return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
 }
 
-/* ---- fields: checked, copied, laid out in a cell ---- */
-
-static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
-    uint32_t bits = t & 0xffffu, code = t >> 16;
-    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
-    return bits / 8;
-}
-
-/* Field i, of which d has a copy. */
-static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
-        {DLPI_AT(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
-        {DLPI_AT(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX, "0 and more"},
-    };
-    const dlp_field *f = &d->f;
-    int rc;
-    if (d->elem_bytes == 0)
-        return dlpi_bad_field(p, stage, i, f->name, "dtype",
-                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits, "
-                              "such as DLP_U8",
-                              f->dtype);
-    if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    if (f->ndim > 0) return DLP_OK;
-    if (f->ragged)
-        return dlpi_bad_field(p, stage, i, f->name, "ragged",
-                              "ragged is 1 and ndim is 0; set ndim to 1 or more, or ragged to 0");
-    if (f->shape[0] > 1)
-        return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "ndim is 0, which is one element, but shape[0] is %" PRId64
-                              ": set ndim, or no shape",
-                              f->shape[0]);
-    return DLP_OK;
-}
-
-/* How large an item is in field i, and a batch of so many rows. */
-static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
-                              uint64_t rows) {
-    const dlp_field *f = &d->f;
-    uint64_t n = 1;
-    for (int k = 0; k < f->ndim; k++) {
-        if (f->shape[k] < 1)
-            return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
-        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
-            return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "shape[%d] is %" PRId64 ", so an item has more than 2^46 "
-                                  "elements; lower the shape",
-                                  k, f->shape[k]);
-        n *= (uint64_t)f->shape[k];
-    }
-    d->row_bytes = n * d->elem_bytes;
-    if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "%" PRIu64 " items of %" PRIu64 " bytes are more than 2^46 bytes; "
-                              "lower batch_size or the shape",
-                              rows, d->row_bytes);
-    d->capacity = d->row_bytes * rows;
-    return DLP_OK;
-}
-
-/* Copy and measure field i. rows: of a batch. */
-static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
-                           uint32_t i, uint64_t rows, bool pooled) {
-    int rc;
-    memset(d, 0, sizeof *d);
-    d->f = *f;
-    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
-    if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
-    if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
-    if (pooled && f->ragged && f->max_per_batch > 0) {
-        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
-        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
-            (uint64_t)f->max_per_batch * unit < d->capacity)
-            d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* Lay fields out in a cell, each 64-byte aligned. */
-static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
-                            uint32_t n, bool pooled) {
-    uint64_t at = DLPI_REDZONE;
-    memset(fs, 0, sizeof *fs);
-    fs->n = n;
-    for (uint32_t i = 0; i < n; i++) {
-        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
-        if (rc != DLP_OK) return rc;
-        for (uint32_t j = 0; j < i; j++)
-            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
-                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
-                                      "name is that of fields[%" PRIu32 "], too; rename one", j);
-        fs->any_ragged |= f[i].ragged != 0;
-        fs->at[i].offset = at;
-        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);
-        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
-    }
-    return DLP_OK;
-}
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
@@ -11003,52 +10694,6 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
-
-/* ---- fields in the order of a table ---- */
-
-/* The order in which a callback sees the fields of an item, if the row has another order. Field i
-   of the callback is field at[i] of the stage. */
-typedef struct dlpi_seeing {
-    uint32_t n; /* 0: the callback sees the fields in the order of the row */
-    uint8_t at[DLP_MAX_FIELDS];
-    dlp_item_fn callback;
-    void *user;
-} dlpi_seeing;
-
-/* The callback of such a stage. */
-static int dlpi_seeing_call(void *user, dlp_item *it) {
-    const dlpi_seeing *k = user;
-    void *data[DLP_MAX_FIELDS], **all = it->data;
-    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    uint32_t f = 0, n_all = it->n_fields;
-    int rc;
-    do {
-        data[f] = all[k->at[f]];
-        length[f] = lengths[k->at[f]];
-    } while (++f < k->n);
-    it->data = data;
-    it->length = length;
-    it->n_fields = f;
-    rc = k->callback(k->user, it);
-    while (f-- > 0) lengths[k->at[f]] = length[f];
-    it->data = all;
-    it->length = lengths;
-    it->n_fields = n_all;
-    return rc;
-}
-
-/* Let the callback of a stage see fields so. k: what the stage keeps. */
-static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *order) {
-    if (order == NULL || order->n == 0) return;
-    *k = *order;
-    k->callback = st->item;
-    k->user = st->user;
-    st->item = dlpi_seeing_call;
-    st->user = k;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
 /* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
    batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
@@ -11139,6 +10784,15 @@ static void dlpi_cells_layout(dlp_pipe *p) {
                    dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
                    4096); /* cell n_cells: after the others */
 }
+
+/* The order in which a callback sees the fields of an item, if the row has another order. Field i
+   of the callback is field at[i] of the stage. */
+typedef struct dlpi_seeing {
+    uint32_t n; /* 0: the callback sees the fields in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS];
+    dlp_item_fn callback;
+    void *user;
+} dlpi_seeing;
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
@@ -11273,9 +10927,14 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 /* ---- guarded cells ---- */
 
+/* True if rows have guarded cells; false if a row has a whole cell of its own. */
+static inline bool dlpi_redzone_rows(const dlp_pipe *p) {
+    return DLPI_DEBUG && !p->lender->in_cells;
+}
+
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && !p->lender->in_cells; i++)
+    for (int i = 0; dlpi_redzone_rows(p) && i < p->n_item_work; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -11323,7 +10982,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender->in_cells) return;
+    if (!dlpi_redzone_rows(w->p)) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -11341,7 +11000,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender->in_cells) {
+    if (!dlpi_redzone_rows(p)) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -11383,7 +11042,7 @@ static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender->in_cells ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, dlpi_redzone_rows(p) ? p->batches.at[f].capacity : t->bytes);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
@@ -11430,23 +11089,8 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
-/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
-   or has no reader. */
-static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
-    return d != NULL && d->open_end ? d->reader : NULL;
-}
-
-/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
-static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset->open_end;
-    if (!p->open_end) return DLP_OK;
-    if (st->dataset->n_items != 0)
-        return dlpi_bad(p, st->name, "dataset.n_items",
-                        "0 with open_end: a source that counts its items has an end",
-                        (int64_t)st->dataset->n_items);
-    st->dataset->n_items = DLPI_MAX_ITEMS;
-    return DLP_OK;
-}
+/* True if no row says where the epoch ends. */
+static inline bool dlpi_end_known(const dlp_pipe *p) { return p->open_end == 0; }
 
 /* Return the number of items that a state names; UINT64_MAX: the end is open. */
 static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
@@ -11574,55 +11218,6 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
-static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
-    const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
-    return dlpi_refuse(
-        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
-        "open_end is 1%s, must be 0 with stage \"%s\", which needs the number of items",
-        read ? " (items are pushed)" : "", st->name);
-}
-
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
-
-static int dlpi_open_end_order(dlp_pipe *p) {
-    const char *sampler = p->sampler->name;
-    bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL,
-                dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
-                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with open_end"
-                    : "DLP_ORDER_SEQUENTIAL with open_end");
-    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with open_end");
-    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with open_end, whose end comes in order");
-    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with open_end: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
-                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with open_end"
-                    : "DLP_LAST_PARTIAL with open_end and several ranks");
-    return p->err.code;
-}
-
-/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
-   this. */
-static int dlpi_open_end_check(dlp_pipe *p) {
-    const dlpi_stage *other;
-    int rc;
-    if (!p->open_end) return DLP_OK;
-    if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
-    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
-    if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
-                       "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
-}
-
 /* ---------------------------------------------------------------------------------------------
    >>impl-gaps       OUT OF ORDER: GAPS BETWEEN DELIVERED BATCHES
    An unordered pipe delivers each batch when the batch is ready. So the delivered batches of an
@@ -11630,15 +11225,19 @@ static int dlpi_open_end_check(dlp_pipe *p) {
    batch is delivered. So batches that are under way at once reach at most DLPI_GAPS_MAX batches
    ahead of the first gap. An ordered pipe has no gaps: its ring alone is the limit. */
 
-/* Return how many batches the ring has for each slot. */
-static uint32_t dlpi_gaps_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
-
 /* Return how many batches may be under way at once. consumed: bits that a resumed state has set. */
 static uint32_t dlpi_gaps_of(const dlp_pipe *p, uint32_t consumed) {
     uint32_t most = p->ring < DLPI_GAPS_MAX ? p->ring : DLPI_GAPS_MAX;
     if (!p->d.unordered) return p->ring;
     if (most + consumed <= DLPI_GAPS_MAX) return most;
     return consumed < DLPI_GAPS_MAX ? DLPI_GAPS_MAX - consumed : 1;
+}
+
+/* Set how many batches the ring has, and how many may be under way at once. */
+static void dlpi_gaps_resolve(dlp_pipe *p) {
+    const uint32_t least = p->n_slots * (p->d.unordered ? 4 : 1);
+    for (p->ring = 1; p->ring < least;) p->ring *= 2;
+    p->reach = dlpi_gaps_of(p, 0);
 }
 
 /* Note that batch k of the epoch is delivered. last: the batch ends its epoch. */
@@ -11858,15 +11457,6 @@ static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
     return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
 }
 
-/* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
-    if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
-    slot->dirty = 1;
-}
-
 /* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
 static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_scheduler *f = &p->schedule;
@@ -11938,26 +11528,10 @@ static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
-/* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
-    const dlpi_scheduler *f = &p->schedule;
-    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
-    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
-        *rows = p->samples - f->position;
-    return DLP_OK;
-}
-
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
     return p->source->step(p);
-}
-
-/* Go on where each batch has as many rows. */
-DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->batch * p->global_batch;
-    return DLP_OK;
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
@@ -12073,11 +11647,6 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     }
     return f->published - before;
 }
-
-/* What a sampler's stage is, whatever rows it gives. */
-#define DLPI_OPS_OF_SAMPLER \
-    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-claim      CLAIMS AND COMPLETION */
@@ -12513,12 +12082,6 @@ static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     log = (log - 1) * 4u + sub;
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
-static uint64_t dlpi_hist_value(uint32_t bucket) { /* the bucket's middle */
-    uint32_t log = bucket / 4u + 1u, sub = bucket % 4u;
-    if (bucket < 4) return bucket;
-    return (UINT64_C(4) + sub) * (UINT64_C(1) << (log - 2)) + (UINT64_C(1) << (log - 2)) / 2;
-}
-
 static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
     uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
@@ -12689,11 +12252,13 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
     dlpi_bump(&w->block->starved_ns, now - from);
 }
 
-/* Book the units that were not timed yet, for the worker stops working. */
+/* Book the units that were not timed yet, for the worker stops working. While it sleeps an observer
+   sees all that it did. */
 static void dlpi_clock_stop(dlpi_worker *w) {
-    if (w->last_ns == 0) return;
-    if (w->units_untimed > 0) dlpi_clock_read(w, w->event.sequence, w->event.epoch);
+    if (w->last_ns != 0 && w->units_untimed > 0)
+        dlpi_clock_read(w, w->event.sequence, w->event.epoch);
     w->last_ns = 0;
+    dlpi_trace_flush(w);
 }
 
 /* ---- an attempt at a row failed: again, later, another item, left out, or an error ---- */
@@ -12971,6 +12536,13 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 /* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
+/* True if the row was kept and is taken from the keeper. If not, the first stage counts a miss. */
+static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    if (w->p->keeper->get(w, t, row)) return true;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
+    return false;
+}
+
 /* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
 /* True if this stage writes such fields. */
@@ -13021,8 +12593,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
-        if (p->keeper->get(w, t, row)) return true;
-        if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+        if (dlpi_row_get(w, t, row)) return true;
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -13073,8 +12644,7 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
                                                      uint32_t row, bool none) {
     dlpi_item_row(w, row);
     if (none) return dlpi_row_no_item(w, t, row);
-    if (w->p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
+    if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
@@ -13357,7 +12927,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
     const bool plain =
-        p->open_end == 0 && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
+        dlpi_end_known(p) && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
     bool zeroed = false;
     dlpi_tally n = {0, 0, 0, 0};
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
@@ -13540,7 +13110,7 @@ static bool dlpi_rows_step(dlpi_worker *w) {
    short path, dlpi_unit_single. */
 static bool dlpi_worker_singles(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return p->batch_rows == 1 && p->n_item_work == 1 && p->open_end == 0 && !DLPI_DEBUG &&
+    return p->batch_rows == 1 && p->n_item_work == 1 && dlpi_end_known(p) && !DLPI_DEBUG &&
            w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
            w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
 }
@@ -13581,14 +13151,6 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
         n *= (uint64_t)shape[i];
     }
     return n;
-}
-
-/* Bytes of a field in an item; 0: there is no such field. */
-static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
-    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
-    n = dlpi_shape_count(f->shape, f->ndim);
-    return n > DLPI_CELL_MAX ? 0 : n * each;
 }
 
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
@@ -13662,99 +13224,6 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
-    }
-    return 0;
-}
-
-/* The row bytes of a dimension-0 row of an item field. */
-static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
-    return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
-}
-
-/* The row that has the most rows of dimension 0. */
-static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
-    uint32_t longest = 0;
-    for (uint32_t r = 1; r < c->count; r++)
-        if (in->lengths[r] > in->lengths[longest]) longest = r;
-    return longest;
-}
-
-static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
-    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
-    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
-    return alike;
-}
-
-static int dlpi_collate_fields(const dlp_collate *c) {
-    bool alike = c->n_in == c->n_out;
-    for (uint32_t f = 0; alike && f < c->n_in; f++)
-        alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
-    return alike ? 0
-                 : dlp_fail(c->call, 0,
-                            "out_fields must be NULL, or fields as of the items, with a collate "
-                            "of the library");
-}
-
-DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
-    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
-    for (uint32_t f = 0; f < c->n_in; f++) {
-        const struct dlp_collate_in *in = &c->in[f];
-        struct dlp_collate_out *out = &c->out[f];
-        bool ragged = in->field->ragged != 0 && c->count > 0;
-        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
-        uint64_t unit = dlpi_unit_bytes(in), wide = ragged              ? in->lengths[longest]
-                                                    : in->field->ragged ? 0
-                                                                        : 1;
-        if (unit * wide * c->count > out->capacity)
-            return dlp_fail(c->call, 0,
-                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
-                            "%" PRIu64 " are above max_per_batch; raise it",
-                            in->field->name, c->count, wide, c->index[longest]);
-        for (uint32_t r = 0; r < c->count; r++) {
-            uint64_t n = in->field->ragged ? in->lengths[r] : 1;
-            memcpy((uint8_t *)out->data + r * wide * unit,
-                   (const uint8_t *)in->data + r * in->stride, (size_t)(n * unit));
-            if (in->field->ragged) out->lengths[r] = n;
-        }
-        if (in->field->ragged) out->shape[1] = (int64_t)wide;
-    }
-    return 0;
-}
-
-static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
-                           struct dlp_collate_out *out) {
-    uint64_t unit = dlpi_unit_bytes(in), at = 0;
-    for (uint32_t r = 0; r < c->count; r++) {
-        uint64_t n = in->lengths[r];
-        if ((at + n) * unit > out->capacity)
-            return dlp_fail(c->call, 0,
-                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
-                            "rows; raise it",
-                            in->field->name, c->index[r]);
-        memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
-               (size_t)(n * unit));
-        out->lengths[r] = n;
-        out->offsets[r] = at;
-        at += n;
-    }
-    out->offsets[c->count] = at;
-    out->has_offsets = 1;
-    out->ndim = in->field->ndim;
-    for (int i = 1; i < in->field->ndim; i++) out->shape[i] = in->field->shape[i];
-    out->shape[0] = (int64_t)at;
-    return 0;
-}
-
-DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
-    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
-    for (uint32_t f = 0; f < c->n_in; f++) {
-        const struct dlp_collate_in *in = &c->in[f];
-        int rc = 0;
-        if (in->field->ragged)
-            rc = dlpi_pack_field(c, in, &c->out[f]);
-        else
-            memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
-        if (rc != 0) return rc;
     }
     return 0;
 }
@@ -13930,12 +13399,6 @@ static bool dlpi_batches_step(dlpi_worker *w) {
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
-/* Set how many workers a stage has at first: as its desc says, else as its kind has. */
-static void dlpi_workers_begin(dlpi_stage *st) {
-    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
-    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
-}
-
 /* Return the ns after which a worker must look for itself, even if nobody wakes it. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
@@ -14011,7 +13474,6 @@ static const dlpi_wait_ops dlpi_worker_waits = {dlpi_worker_look, dlpi_worker_re
 static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_sleepers *group = dlpi_worker_group(w);
     dlpi_clock_stop(w);
-    dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
@@ -14064,7 +13526,6 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (!awake ||
         !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, same_core, UINT64_MAX)) {
         dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-        dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
         dlpi_wait_asleep(&dlpi_worker_waits, &k, dlpi_worker_group(w), dlpi_worker_bit(w));
     }
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -14105,7 +13566,6 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
-    dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
@@ -14406,8 +13866,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    p->keeper->recover(w);
-    p->holder->recover(w);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->lost != NULL) p->stages[i].ops->lost(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else
@@ -14449,23 +13909,6 @@ DLPI_COLD
 static void dlpi_tune_take(dlpi_stage *s) {
     s->tuned = s->w.workers_max > 0;
     s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
-}
-
-/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
-DLPI_COLD
-static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
-    dlp_workers_desc *w = &st->w;
-    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, and 0 without workers_max");
-    if (!st->tuned) return p->err.code;
-    if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
-    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                "workers_min..workers_max (and at least 1)");
-    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
 }
 
 DLPI_COLD
@@ -14712,12 +14155,6 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
-static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
-    return dlpi_error_set(e, DLP_ERR_RESUME, field,
-                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
-                          was, is);
-}
-
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
 /* At most, where nobody knows. */
@@ -14744,14 +14181,6 @@ static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     return to;
 }
 
-/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
-   there would leave batches out, or give them twice, and nobody would be told. */
-static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
-        if (s->sampler[i] != 0) return "sampler";
-    return p->source->never_saved(p, s);
-}
-
 /* Check the part of a state that its source saved by number: the words of the source. */
 static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
@@ -14759,52 +14188,6 @@ static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) 
     if (s->batch >= most) return "batch";
     if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == p->lender->position(p, s->epoch, s->batch) ? NULL : "position";
-}
-
-/* Is a saved state whole, and of this pipe's order? */
-static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
-                                const char *field, dlp_error *e) {
-    dlpi_state mine;
-    const char *wrong;
-    const size_t n_words = p->source->n_words;
-    memcpy(s, state->bytes, sizeof *s);
-    dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
-        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is damaged, or another version of dlpipe saved it");
-    if (s->n_items != mine.n_items)
-        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
-    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
-    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
-    if (s->global_batch != mine.global_batch)
-        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
-    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; i < n_words; i++) {
-        uint64_t was, is;
-        memcpy(&was, s->sampler + i * 8, 8);
-        memcpy(&is, mine.sampler + i * 8, 8);
-        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
-    }
-    if (s->params != mine.params)
-        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
-                                  s->params, mine.params);
-    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is damaged: no pipe saves such a %s", wrong);
-    return DLP_OK;
-}
-
-/* Begin after desc.resume. */
-static int dlpi_state_take(dlp_pipe *p) {
-    dlpi_state s;
-    dlp_error e;
-    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
-    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
-    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -14896,8 +14279,13 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* The same of a call that has to wait: where the consumer does all the work, it works. */
-static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
+/* A call that has to wait, and may be one that is not timed: if the consumer does all the work, the
+   call works instead, without a clock. */
+static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
+    const bool skips = may && p->all_inline && dlpi_pace_skips(p);
+    p->pace.clock_off = skips;
+    return skips;
+}
 
 /* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
    is inline, the calls not timed take the time of the call that is timed after them. A call
@@ -15224,10 +14612,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_pace_call(p);
         return rc;
     }
-    if (timeout_ms < 0 && !p->barrier && dlpi_pace_skips_wait(p)) {
-        p->pace.clock_off = 1;
+    if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
         if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-        p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
@@ -16143,22 +15529,10 @@ static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_attempt_at(w, t);
 }
 
-/* Set up to which batch this worker may claim: so many after the oldest that it has a row of. */
-static void dlpi_in_flight_bound(dlpi_worker *w) {
-    const dlpi_stage *st = w->st;
-    const dlpi_in_flight *in = w->self;
-    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
-    open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
-    if (open == 0) open = 1;
-    w->claim_end = 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES && in->oldest != UINT64_MAX)
-        w->claim_end = in->oldest + open * (uint64_t)st->n_workers;
-}
-
+/* Keep the oldest batch of which the worker has a row. */
 static void dlpi_in_flight_oldest(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
-    if (!in->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    if (!in->oldest_left) return;
     in->oldest = UINT64_MAX;
     in->oldest_left = false;
     for (uint32_t i = DLPI_ATTEMPT_WAITS; i < DLPI_ATTEMPT_LISTS; i++)
@@ -16166,6 +15540,20 @@ static void dlpi_in_flight_oldest(dlpi_worker *w) {
             if (a->gen < in->oldest) in->oldest = a->gen;
     for (int i = 0; i < w->n_parked; i++)
         if (w->parked[i].gen < in->oldest) in->oldest = w->parked[i].gen;
+}
+
+/* Set up to which batch the worker may claim, if whole batches go to workers: so many after the
+   oldest that it has a row of. */
+static void dlpi_in_flight_bound(dlpi_worker *w) {
+    const dlpi_stage *st = w->st;
+    const dlpi_in_flight *in = w->self;
+    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
+    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
+    if (st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    dlpi_in_flight_oldest(w);
+    open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
+    if (open == 0) open = 1;
+    w->claim_end = in->oldest == UINT64_MAX ? 0 : in->oldest + open * (uint64_t)st->n_workers;
 }
 
 /* True if one more row would leave no room to park all rows that the worker has. */
@@ -16188,7 +15576,6 @@ static bool dlpi_in_flight_full(const dlpi_worker *w) {
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
     if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
-    dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }
@@ -16485,7 +15872,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.errnum = &a->errnum;
         a->note.w = w;
         a->item.call = &a->note;
-        a->extra = dlpi_row_extra_at(w->p, w, 1 + i);
+        a->extra = dlpi_row_extra_at(w->p, w, i);
         dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
@@ -16778,7 +16165,150 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
     return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
 }
 
+/* ---- what a desc may say ---- */
+
+/* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
+   which it has then. */
+DLPI_COLD
+__attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
+                                                             const char *stage, const char *field,
+                                                             const char *format, ...) {
+    dlp_error e;
+    dlpi_error_set(&e, code, field, "%s", "");
+    DLPI_PRINT(e.message, sizeof e.message, format);
+    dlpi_copy_text(e.stage, sizeof e.stage, stage);
+    return dlpi_pipe_fail(p, &e);
+}
+
+DLPI_COLD
+static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_MEMORY, field, "malloc of %s failed", what);
+    e.errnum = ENOMEM;
+    return dlpi_pipe_fail(p, &e);
+}
+
+DLPI_COLD
+static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
+                    int64_t got) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
+                       words);
+}
+
+/* A pointer that is required. */
+DLPI_COLD
+static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
+}
+
+/* A pointer that must be NULL. */
+DLPI_COLD
+static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
+}
+
+/* An array and its count: both are given, or neither is. */
+DLPI_COLD
+static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
+                           const char *count, int64_t n) {
+    if ((at != NULL) == (n != 0)) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, at ? count : array,
+                       at ? "%s is 0, but %s is given: give both, or neither"
+                          : "%s is NULL, but %s is %" PRId64 ": give both, or neither",
+                       at ? count : array, at ? array : count, n);
+}
+
+DLPI_COLD
+static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
+    return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
+}
+
+/* Refuse field i, called name. err.field is "fields[].what". The message tells which field it is,
+   and which dimension. */
+DLPI_COLD
+__attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
+                                                                uint32_t i, const char *name,
+                                                                const char *what,
+                                                                const char *format, ...) {
+    char field[48], text[256];
+    DLPI_PRINT(text, sizeof text, format);
+    snprintf(field, sizeof field, "fields[].%s", what);
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
+                       name ? name : "", text);
+}
+
+#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
+
+/* A number of a desc, and what it may be: a row of a desc's table. */
+typedef struct dlpi_bound {
+    const char *field; /* as errors name it */
+    size_t offset;
+    int type; /* DLPI_I32 .. */
+    int64_t low, high;
+    const char *words; /* the same in words */
+} dlpi_bound;
+
+/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
+enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
+#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
+#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
+#define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
+#define DLPI_ROWS(table) table, sizeof table / sizeof *table
+
+DLPI_COLD
+static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
+    const uint8_t *at = (const uint8_t *)desc + b->offset;
+    int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
+    int32_t narrow;
+    memcpy(&narrow, at, sizeof narrow);
+    if (b->type == DLPI_I32) return narrow;
+    if (b->type == DLPI_U32) return (uint32_t)narrow;
+    memcpy(&wide, at, sizeof wide);
+    return wide;
+}
+
+/* The first of n rows that does not hold, or NULL. */
+DLPI_COLD
+static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
+    for (; n > 0; n--, b++) {
+        int64_t got = dlpi_bound_got(b, desc);
+        if (got < b->low || got > b->high) return b;
+    }
+    return NULL;
+}
+
+DLPI_COLD
+static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
+                             const dlpi_bound *bounds, size_t n) {
+    const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
+    return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
+}
+
+/* Check the numbers of field i. */
+DLPI_COLD
+static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
+                            const dlpi_bound *bounds, size_t n) {
+    const dlpi_bound *b = dlpi_out_of_bounds(f, bounds, n);
+    if (b == NULL) return DLP_OK;
+    return dlpi_bad_field(p, stage, i, f->name, b->field, "%s is %" PRId64 ", must be %s", b->field,
+                          dlpi_bound_got(b, f), b->words);
+}
+
+/* A number whose bounds follow from others. */
+DLPI_COLD
+static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
+                       int64_t high, const char *words) {
+    return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;
+}
+
 /* ---- a stage is added: by the call of its kind, or by a source's ---- */
+
+/* Set how many workers a stage has at first: as its desc says, else as its kind has. */
+DLPI_COLD
+static void dlpi_workers_begin(dlpi_stage *st) {
+    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+}
 
 DLPI_COLD
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
@@ -16794,7 +16324,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     memset(st, 0, sizeof *st);
     st->ops = ops;
     st->id = p->n_stages;
-    st->next = st->prev = st->work = -1;
+    st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
         dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
@@ -16805,6 +16335,67 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->w.name = st->name;
     return st;
 }
+
+/* ---- workers, of each stage that has them ---- */
+
+DLPI_COLD
+static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_workers_desc *w = &st->w;
+    int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
+    for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
+        rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
+    return rc;
+}
+
+DLPI_COLD
+static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+         "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
+    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
+                        st->w.dispatch);
+    return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
+}
+
+/* Check the workers of a stage of whole batches. */
+DLPI_COLD
+static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
+    int rc = dlpi_within(p, st->name, "on_error", st->w.on_error, 0, 0,
+                         "DLP_ON_ERROR_RAISE for a stage of whole batches");
+    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
+}
+
+/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
+DLPI_COLD
+static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+    dlp_workers_desc *w = &st->w;
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, and 0 without workers_max");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return p->err.code;
+}
+
+/* ---- the stage is added ---- */
 
 /* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
    copied here. */
@@ -16820,6 +16411,79 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     st->begin = st->w.num_workers;
     p->n_stages++;
     return st->id;
+}
+
+/* ---- a dataset of an open end: what may stand beside it ---- */
+
+/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
+   or has no reader. */
+static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
+    return d != NULL && d->open_end ? d->reader : NULL;
+}
+
+/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
+DLPI_COLD
+static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+    p->open_end = st->dataset->open_end;
+    if (!p->open_end) return DLP_OK;
+    if (st->dataset->n_items != 0)
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "0 with open_end: a source that counts its items has an end",
+                        (int64_t)st->dataset->n_items);
+    st->dataset->n_items = DLPI_MAX_ITEMS;
+    return DLP_OK;
+}
+
+/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
+DLPI_COLD
+static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
+    const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
+    return dlpi_refuse(
+        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
+        "open_end is 1%s, must be 0 with stage \"%s\", which needs the number of items",
+        read ? " (items are pushed)" : "", st->name);
+}
+
+/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
+   not possible ---- */
+
+DLPI_COLD
+static int dlpi_open_end_order(dlp_pipe *p) {
+    const char *sampler = p->sampler->name;
+    bool one = p->world == 1;
+    dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
+                DLP_ORDER_SEQUENTIAL,
+                dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with open_end"
+                    : "DLP_ORDER_SEQUENTIAL with open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with open_end");
+    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
+                "0 with open_end, whose end comes in order");
+    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                "world_size or more with open_end: a rank without rows sees no end");
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
+                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with open_end"
+                    : "DLP_LAST_PARTIAL with open_end and several ranks");
+    return p->err.code;
+}
+
+/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
+   this. */
+DLPI_COLD
+static int dlpi_open_end_check(dlp_pipe *p) {
+    const dlpi_stage *other;
+    int rc;
+    if (!p->open_end) return DLP_OK;
+    if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, p->work[i]->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP with open_end", DLP_ON_ERROR_REPLACE);
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
+    if (!dlpi_is_shared(p)) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
+                       "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -17153,6 +16817,121 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
     st->n_fields = all;
     return DLP_OK;
 }
+
+/* ---- fields are checked, and laid out in a cell ---- */
+
+DLPI_COLD
+static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
+    uint32_t bits = t & 0xffffu, code = t >> 16;
+    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
+    return bits / 8;
+}
+
+/* Bytes of a field in an item; 0: there is no such field. */
+static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
+    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
+    n = dlpi_shape_count(f->shape, f->ndim);
+    return n > DLPI_CELL_MAX ? 0 : n * each;
+}
+
+/* Field i, of which d has a copy. */
+DLPI_COLD
+static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
+        {DLPI_AT(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
+        {DLPI_AT(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX, "0 and more"},
+    };
+    const dlp_field *f = &d->f;
+    int rc;
+    if (d->elem_bytes == 0)
+        return dlpi_bad_field(p, stage, i, f->name, "dtype",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits, "
+                              "such as DLP_U8",
+                              f->dtype);
+    if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (f->ndim > 0) return DLP_OK;
+    if (f->ragged)
+        return dlpi_bad_field(p, stage, i, f->name, "ragged",
+                              "ragged is 1 and ndim is 0; set ndim to 1 or more, or ragged to 0");
+    if (f->shape[0] > 1)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "ndim is 0, which is one element, but shape[0] is %" PRId64
+                              ": set ndim, or no shape",
+                              f->shape[0]);
+    return DLP_OK;
+}
+
+/* How large an item is in field i, and a batch of so many rows. */
+DLPI_COLD
+static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
+                              uint64_t rows) {
+    const dlp_field *f = &d->f;
+    uint64_t n = 1;
+    for (int k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
+        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "shape[%d] is %" PRId64 ", so an item has more than 2^46 "
+                                  "elements; lower the shape",
+                                  k, f->shape[k]);
+        n *= (uint64_t)f->shape[k];
+    }
+    d->row_bytes = n * d->elem_bytes;
+    if (d->row_bytes > DLPI_CELL_MAX / rows)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "%" PRIu64 " items of %" PRIu64 " bytes are more than 2^46 bytes; "
+                              "lower batch_size or the shape",
+                              rows, d->row_bytes);
+    d->capacity = d->row_bytes * rows;
+    return DLP_OK;
+}
+
+/* Copy and measure field i. rows: of a batch. */
+DLPI_COLD
+static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
+                           uint32_t i, uint64_t rows, bool pooled) {
+    int rc;
+    memset(d, 0, sizeof *d);
+    d->f = *f;
+    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
+    if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
+    if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
+    if (pooled && f->ragged && f->max_per_batch > 0) {
+        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
+        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
+            (uint64_t)f->max_per_batch * unit < d->capacity)
+            d->capacity = (uint64_t)f->max_per_batch * unit;
+    }
+    return DLP_OK;
+}
+
+/* Lay fields out in a cell, each 64-byte aligned. */
+DLPI_COLD
+static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
+                            uint32_t n, bool pooled) {
+    uint64_t at = DLPI_REDZONE;
+    memset(fs, 0, sizeof *fs);
+    fs->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
+        if (rc != DLP_OK) return rc;
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
+                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
+                                      "name is that of fields[%" PRIu32 "], too; rename one", j);
+        fs->any_ragged |= f[i].ragged != 0;
+        fs->at[i].offset = at;
+        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);
+        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
+    }
+    return DLP_OK;
+}
+
+/* ---- fields of several stages ---- */
 
 /* Add n fields to those of an item. */
 DLPI_COLD
@@ -17491,6 +17270,38 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        "of %" PRIu64 "; lower batch_size",
                        n, p->global_batch);
 }
+
+/* ---- sources whose batches have rows alike ---- */
+
+/* Rows of slot s beyond the epoch's last sample. */
+static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+    if (slot->position + slot->count <= p->samples) return;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
+    slot->dirty = 1;
+}
+
+/* Rows of the present global batch where each has as many, but the epoch's last. */
+static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_scheduler *f = &p->schedule;
+    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
+    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
+        *rows = p->samples - f->position;
+    return DLP_OK;
+}
+
+/* Go on where each batch has as many rows. */
+DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->batch * p->global_batch;
+    return DLP_OK;
+}
+
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
@@ -18588,7 +18399,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (other != NULL && other == p->keeper_stage && p->source->keeps != NULL &&
         dlpi_found_of(p)->arrivals == NULL) {
-        if (other->prev != p->fetch->id)
+        if (other != p->fetch + 1)
             return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
                                "cache \"%s\" must stand directly behind \"%s\", whose items it "
                                "keeps; move its row up",
@@ -20109,7 +19920,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 
 /* A row stands for no other: its stages can't replace it by the same item, again and again. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
-    for (const dlpi_stage *row = p->fetch; row != p->batcher; row = &p->stages[row->next])
+    for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
                                "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
@@ -22593,7 +22404,7 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper_stage != st)
         return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
     if (p->source->keeps == NULL) {
-        while (before->work < 0) before = &p->stages[before->prev];
+        while (before->work < 0) before--;
         p->kept_by = before->work;
         p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     }
@@ -22643,7 +22454,6 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
     .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
-    .recover = dlpi_cache_recover,
     .find = dlpi_cache_find,
     .keep = dlpi_cache_keep,
 };
@@ -22656,6 +22466,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,
     .live = dlpi_cache_live,
+    .lost = dlpi_cache_recover,
     .seen = dlpi_cache_seen,
     .keeper = &dlpi_cache_keeper,
 };
@@ -23010,7 +22821,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 /* Which stages write, and which one reads; others don't see these fields. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
+    dlpi_stage *writes = st - 1, *reads = NULL;
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
@@ -23023,8 +22834,7 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
                               "fields that end must be written by the fetch directly before");
-    for (int at = st->next; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *s = &p->stages[at];
+    for (dlpi_stage *s = st + 1; s < p->stages + p->n_stages; s++) {
         if (s->dataset != NULL) continue; /* a zip */
         if (s->ops->held == 0 || (reads != NULL && reads->held != DLPI_HELD_SEES)) break;
         s->held = s->ops->held;
@@ -23035,7 +22845,7 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
                               "fields end, and no map follows their fetch; only fetches and "
                               "guards may stand between the two");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
-    for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
+    for (; writes->scope.field == 0 && writes != p->fetch; writes--)
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
     writes->held = DLPI_HELD_WRITES | DLPI_HELD_TAKES;
     reads->held = DLPI_HELD_READS;
@@ -23164,7 +22974,6 @@ static const dlpi_holder_ops dlpi_scratch_role = {
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,
     .has = dlpi_scratch_has,
-    .recover = dlpi_scratch_recover,
 };
 
 static const dlpi_stage_ops dlpi_scratch_kind_ops = {
@@ -23177,6 +22986,7 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .layout = dlpi_scratch_layout,
     .blocks = dlpi_scratch_blocks,
     .live = dlpi_scratch_live,
+    .lost = dlpi_scratch_recover,
     .seen = dlpi_scratch_seen,
     .holder = &dlpi_scratch_role,
 };
@@ -23524,7 +23334,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 
 /* A mix: the items that have the next numbers. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_stage *before = &p->stages[st->prev];
+    const dlpi_stage *before = st - 1;
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
@@ -23548,8 +23358,7 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
-    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
-        first += s->dataset->n_items;
+    for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
@@ -24001,6 +23810,103 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
+
+/* ---- collates of the library ---- */
+
+/* The row bytes of a dimension-0 row of an item field. */
+static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
+    return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
+}
+
+/* The row that has the most rows of dimension 0. */
+static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
+    uint32_t longest = 0;
+    for (uint32_t r = 1; r < c->count; r++)
+        if (in->lengths[r] > in->lengths[longest]) longest = r;
+    return longest;
+}
+
+static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
+    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
+    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
+    return alike;
+}
+
+static int dlpi_collate_fields(const dlp_collate *c) {
+    bool alike = c->n_in == c->n_out;
+    for (uint32_t f = 0; alike && f < c->n_in; f++)
+        alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
+    return alike ? 0
+                 : dlp_fail(c->call, 0,
+                            "out_fields must be NULL, or fields as of the items, with a collate "
+                            "of the library");
+}
+
+DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
+    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t f = 0; f < c->n_in; f++) {
+        const struct dlp_collate_in *in = &c->in[f];
+        struct dlp_collate_out *out = &c->out[f];
+        bool ragged = in->field->ragged != 0 && c->count > 0;
+        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
+        uint64_t unit = dlpi_unit_bytes(in), wide = ragged              ? in->lengths[longest]
+                                                    : in->field->ragged ? 0
+                                                                        : 1;
+        if (unit * wide * c->count > out->capacity)
+            return dlp_fail(c->call, 0,
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
+                            "%" PRIu64 " are above max_per_batch; raise it",
+                            in->field->name, c->count, wide, c->index[longest]);
+        for (uint32_t r = 0; r < c->count; r++) {
+            uint64_t n = in->field->ragged ? in->lengths[r] : 1;
+            memcpy((uint8_t *)out->data + r * wide * unit,
+                   (const uint8_t *)in->data + r * in->stride, (size_t)(n * unit));
+            if (in->field->ragged) out->lengths[r] = n;
+        }
+        if (in->field->ragged) out->shape[1] = (int64_t)wide;
+    }
+    return 0;
+}
+
+static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
+                           struct dlp_collate_out *out) {
+    uint64_t unit = dlpi_unit_bytes(in), at = 0;
+    for (uint32_t r = 0; r < c->count; r++) {
+        uint64_t n = in->lengths[r];
+        if ((at + n) * unit > out->capacity)
+            return dlp_fail(c->call, 0,
+                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
+                            "rows; raise it",
+                            in->field->name, c->index[r]);
+        memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
+               (size_t)(n * unit));
+        out->lengths[r] = n;
+        out->offsets[r] = at;
+        at += n;
+    }
+    out->offsets[c->count] = at;
+    out->has_offsets = 1;
+    out->ndim = in->field->ndim;
+    for (int i = 1; i < in->field->ndim; i++) out->shape[i] = in->field->shape[i];
+    out->shape[0] = (int64_t)at;
+    return 0;
+}
+
+DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
+    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t f = 0; f < c->n_in; f++) {
+        const struct dlp_collate_in *in = &c->in[f];
+        int rc = 0;
+        if (in->field->ragged)
+            rc = dlpi_pack_field(c, in, &c->out[f]);
+        else
+            memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+/* ---- the stage ---- */
 
 /* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
    else is asked for in vain is told by a warning (dlpi_live_idle). */
@@ -27503,14 +27409,12 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
     return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
-/* Each stage follows the one that was added before it. Done again by each plan and start. */
+/* The chain is the stages as they were added. Done again by each plan and start. */
 DLPI_COLD
 static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
         const int rank = st->ops->rank, before = i > 0 ? p->stages[i - 1].ops->rank : 0;
-        st->prev = i - 1;
-        st->next = i + 1 < p->n_stages ? i + 1 : -1;
         st->held = 0;
         if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
@@ -27524,6 +27428,20 @@ static int dlpi_check_graph(dlp_pipe *p) {
     if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the table has no list node");
     if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the table has no fetch node");
     return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
+}
+
+/* Rank and world_size, and the rows of a batch that they share. */
+DLPI_COLD
+static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
+    const uint32_t world = p->d.world_size;
+    int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
+                         "0..world_size - 1");
+    if (world != 0) p->ranks_given = 1;
+    if (rc != DLP_OK || world == 0 || p->d.allow_uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, "", "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
+                       "; set allow_uneven for ranks of different counts",
+                       batch_size, world);
 }
 
 DLPI_COLD
@@ -27562,6 +27480,60 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
+/* ---- a saved state ---- */
+
+DLPI_COLD
+static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
+    return dlpi_error_set(e, DLP_ERR_RESUME, field,
+                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
+                          was, is);
+}
+
+/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
+   there would leave batches out, or give them twice, and nobody would be told. */
+DLPI_COLD
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+        if (s->sampler[i] != 0) return "sampler";
+    return p->source->never_saved(p, s);
+}
+
+/* Is a saved state whole, and of this pipe's order? */
+DLPI_COLD
+static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
+                                const char *field, dlp_error *e) {
+    dlpi_state mine;
+    const char *wrong;
+    const size_t n_words = p->source->n_words;
+    memcpy(s, state->bytes, sizeof *s);
+    dlpi_state_config(p, &mine);
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
+        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged, or another version of dlpipe saved it");
+    if (s->n_items != mine.n_items)
+        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
+    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
+    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
+    if (s->global_batch != mine.global_batch)
+        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
+    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t was, is;
+        memcpy(&was, s->sampler + i * 8, 8);
+        memcpy(&is, mine.sampler + i * 8, 8);
+        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
+    }
+    if (s->params != mine.params)
+        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
+                                  s->params, mine.params);
+    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged: no pipe saves such a %s", wrong);
+    return DLP_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
    Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
@@ -27583,9 +27555,8 @@ static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
 
 /* Of a unit, the stages that have workers, in order. */
 DLPI_COLD
-static void dlpi_list_unit(dlp_pipe *p, int unit) {
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
+static void dlpi_staff_unit(dlp_pipe *p, int unit) {
+    for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
         if (st->ops->unit != unit) continue;
         if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
@@ -27598,16 +27569,16 @@ static void dlpi_list_unit(dlp_pipe *p, int unit) {
 }
 
 DLPI_COLD
-static void dlpi_list_work(dlp_pipe *p) {
+static void dlpi_staff(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
-    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    dlpi_staff_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
     p->run_shift_most = DLPI_RUN_SHIFT_MAX;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->ops->row_by_row) p->run_shift_most = 0;
-    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    dlpi_staff_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_CELLS);
+    dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
@@ -27635,6 +27606,16 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
                   "%d worker threads on %d cores; if items compute rather than wait, lower "
                   "num_workers",
                   begin - 1, p->cpus);
+}
+
+static const uint32_t dlpi_timed = 0;
+
+/* Say in its record where the worker runs. Before the forks: after them the caller, too, would have
+   a copy of each. */
+DLPI_COLD
+static void dlpi_place_worker(dlpi_worker *w) {
+    w->started = w->joined = w->process = dlpi_in_processes(w->st);
+    w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
 /* ---- threads ---- */
@@ -27674,7 +27655,6 @@ static int dlpi_start_threads(dlp_pipe *p) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
                 w->joined = -1; /* an inline worker that has begun */
-                w->untimed = &p->pace.clock_off;
             }
         }
     }
@@ -27739,9 +27719,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
 /* What the plan says of each stage, in the order of the data. */
 DLPI_COLD
 static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
-    const dlpi_stage *st = p->stages;
-    while (st->prev >= 0) st = &p->stages[st->prev];
-    for (; st != NULL; st = st->next >= 0 ? &p->stages[st->next] : NULL) {
+    for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_plan_stage *to = &plan->stages[plan->n_stages++];
         dlpi_copy_text(to->name, sizeof to->name, st->name);
         if (st->ops->what != NULL) st->ops->what(st, to->what, sizeof to->what);
@@ -27888,8 +27866,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
-    for (p->ring = 1; p->ring < p->n_slots * dlpi_gaps_spread(p);) p->ring *= 2;
-    p->reach = dlpi_gaps_of(p, 0);
+    dlpi_gaps_resolve(p);
     if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
@@ -27898,7 +27875,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 DLPI_COLD
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
-    dlpi_list_work(p);
+    dlpi_staff(p);
     for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
@@ -27917,8 +27894,8 @@ static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset->n_items -= p->datasets.n_added;
     p->datasets.n_added = 0;
-    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
-        if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
+    for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++)
+        if (st->ops->adds != NULL) rc = st->ops->adds(p, st);
     return rc;
 }
 
@@ -27930,8 +27907,7 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     int rc = DLP_OK;
     p->datasets.n_fields = 0;
     dlpi_datasets_widen(p, ds->fields, ds->n_fields);
-    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
+    for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++) {
         st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st == p->fetch) st->scope.own = 0;
         if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
@@ -27995,12 +27971,12 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                    p->n_slots, DLPI_LINE);
 }
 
-/* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
+/* What the source has for each row that can be in a callback of fetch. */
 DLPI_COLD
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t n = p->fetch ? (uint64_t)p->fetch->n_workers : 0;
-    uint64_t each = p->fetch ? 1 + (uint64_t)p->fetch->in_flight : 0;
-    return dlpi_times(dlpi_times(n, each), p->source->row_bytes);
+    const dlpi_stage *st = p->fetch;
+    const uint64_t n = st ? dlpi_times((uint64_t)st->n_workers, dlpi_at_once(st)) : 0;
+    return dlpi_times(n, p->source->row_bytes);
 }
 
 /* The sink's buffers: bytes of one, all of them. */
@@ -28552,8 +28528,6 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
-static const uint32_t dlpi_timed = 0;
-
 DLPI_COLD
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
@@ -28561,13 +28535,11 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
-    /* now: after the forks the caller, too, would have a copy of each */
-    w->started = w->joined = w->process = dlpi_in_processes(st);
+    dlpi_place_worker(w);
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
     w->clock_every = 1;
-    w->untimed = &dlpi_timed;
     w->item.data = w->data + st->scope.field;
     w->item.length = w->length + st->scope.field;
     w->item.n_fields = st->scope.n_fields;
@@ -28682,6 +28654,18 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
+/* Begin after desc.resume. */
+DLPI_COLD
+static int dlpi_state_take(dlp_pipe *p) {
+    dlpi_state s;
+    dlp_error e;
+    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
+    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
+    dlpi_state_books(p, &s);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+}
+
 DLPI_COLD
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
@@ -28692,7 +28676,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.call_clock_every = p->pace.burst = 1;
+    p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
@@ -35859,6 +35843,14 @@ static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *his
     return n;
 }
 
+/* Return the time in the middle of a bucket (dlpi_hist_bucket). */
+DLPI_COLD
+static uint64_t dlpi_hist_value(uint32_t bucket) {
+    uint32_t log = bucket / 4u + 1u, sub = bucket % 4u;
+    if (bucket < 4) return bucket;
+    return (UINT64_C(4) + sub) * (UINT64_C(1) << (log - 2)) + (UINT64_C(1) << (log - 2)) / 2;
+}
+
 /* Return a percentile of n times in a histogram, in ns; 0 if n is 0. */
 DLPI_COLD
 static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
@@ -40321,6 +40313,44 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- fetch, map: what writes the fields of items ---- */
 
+/* ---- fields in the order of a table ---- */
+
+/* The callback of a stage that sees fields in the order of the table. */
+DLPI_COLD
+static int dlpi_seeing_call(void *user, dlp_item *it) {
+    const dlpi_seeing *k = user;
+    void *data[DLP_MAX_FIELDS], **all = it->data;
+    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
+    uint32_t f = 0, n_all = it->n_fields;
+    int rc;
+    do {
+        data[f] = all[k->at[f]];
+        length[f] = lengths[k->at[f]];
+    } while (++f < k->n);
+    it->data = data;
+    it->length = length;
+    it->n_fields = f;
+    rc = k->callback(k->user, it);
+    while (f-- > 0) lengths[k->at[f]] = length[f];
+    it->data = all;
+    it->length = lengths;
+    it->n_fields = n_all;
+    return rc;
+}
+
+/* Let the callback of a stage see fields so. k: what the stage keeps. */
+DLPI_COLD
+static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *order) {
+    if (order == NULL || order->n == 0) return;
+    *k = *order;
+    k->callback = st->item;
+    k->user = st->user;
+    st->item = dlpi_seeing_call;
+    st->user = k;
+}
+
+/* ---- a fetch ---- */
+
 DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
@@ -42467,6 +42497,21 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     l->run.seed = (uint64_t)(both[5].full != 0 ? both[5].full : both[6].full);
     l->batch.batch_workers = (int32_t)both[7].full;
     return DLP_OK;
+}
+
+/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
+   beside a source's dataset. */
+DLPI_COLD
+static const char *dlpi_dataset_given(const dlp_dataset *d) {
+    if (d->n_items != 0) return "dataset.n_items";
+    if (d->fields != NULL) return "dataset.fields";
+    if (d->n_fields != 0) return "dataset.n_fields";
+    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
+    if (d->fetch != NULL) return "dataset.fetch";
+    if (d->user != NULL) return "dataset.user";
+    if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
+    return d->reader != NULL ? "dataset.reader" : NULL;
 }
 
 /* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the

@@ -3,6 +3,7 @@
 #include "inputs/dataset.h"
 #include "inputs/add.h"
 #include "work/tune.h"
+#include "deliver/state.h"
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
@@ -14,13 +15,11 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
     return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
-/* Each stage follows the one that was added before it. Done again by each plan and start. */
+/* The chain is the stages as they were added. Done again by each plan and start. */
 static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
         const int rank = st->ops->rank, before = i > 0 ? p->stages[i - 1].ops->rank : 0;
-        st->prev = i - 1;
-        st->next = i + 1 < p->n_stages ? i + 1 : -1;
         st->held = 0;
         if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
@@ -34,6 +33,19 @@ static int dlpi_check_graph(dlp_pipe *p) {
     if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the table has no list node");
     if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the table has no fetch node");
     return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
+}
+
+/* Rank and world_size, and the rows of a batch that they share. */
+static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
+    const uint32_t world = p->d.world_size;
+    int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
+                         "0..world_size - 1");
+    if (world != 0) p->ranks_given = 1;
+    if (rc != DLP_OK || world == 0 || p->d.allow_uneven || batch_size % world == 0) return rc;
+    return dlpi_refuse(p, DLP_ERR_ARG, "", "world_size",
+                       "batch_size %" PRIu64 " can't be divided by world_size %" PRIu32
+                       "; set allow_uneven for ranks of different counts",
+                       batch_size, world);
 }
 
 static int dlpi_check_sizes(dlp_pipe *p) {
@@ -68,4 +80,55 @@ static int dlpi_check_pipe(dlp_pipe *p) {
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
     if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
+}
+
+/* ---- a saved state ---- */
+
+static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
+    return dlpi_error_set(e, DLP_ERR_RESUME, field,
+                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
+                          was, is);
+}
+
+/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
+   there would leave batches out, or give them twice, and nobody would be told. */
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+        if (s->sampler[i] != 0) return "sampler";
+    return p->source->never_saved(p, s);
+}
+
+/* Is a saved state whole, and of this pipe's order? */
+static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
+                                const char *field, dlp_error *e) {
+    dlpi_state mine;
+    const char *wrong;
+    const size_t n_words = p->source->n_words;
+    memcpy(s, state->bytes, sizeof *s);
+    dlpi_state_config(p, &mine);
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
+        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged, or another version of dlpipe saved it");
+    if (s->n_items != mine.n_items)
+        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
+    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
+    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
+    if (s->global_batch != mine.global_batch)
+        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
+    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t was, is;
+        memcpy(&was, s->sampler + i * 8, 8);
+        memcpy(&is, mine.sampler + i * 8, 8);
+        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
+    }
+    if (s->params != mine.params)
+        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
+                                  s->params, mine.params);
+    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "the state is damaged: no pipe saves such a %s", wrong);
+    return DLP_OK;
 }

@@ -14,8 +14,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
-    for (p->ring = 1; p->ring < p->n_slots * dlpi_gaps_spread(p);) p->ring *= 2;
-    p->reach = dlpi_gaps_of(p, 0);
+    dlpi_gaps_resolve(p);
     if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
@@ -23,7 +22,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
-    dlpi_list_work(p);
+    dlpi_staff(p);
     for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
@@ -40,8 +39,8 @@ static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset->n_items -= p->datasets.n_added;
     p->datasets.n_added = 0;
-    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
-        if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
+    for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++)
+        if (st->ops->adds != NULL) rc = st->ops->adds(p, st);
     return rc;
 }
 
@@ -52,8 +51,7 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     int rc = DLP_OK;
     p->datasets.n_fields = 0;
     dlpi_datasets_widen(p, ds->fields, ds->n_fields);
-    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
+    for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++) {
         st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st == p->fetch) st->scope.own = 0;
         if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
@@ -115,11 +113,11 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                    p->n_slots, DLPI_LINE);
 }
 
-/* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
+/* What the source has for each row that can be in a callback of fetch. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t n = p->fetch ? (uint64_t)p->fetch->n_workers : 0;
-    uint64_t each = p->fetch ? 1 + (uint64_t)p->fetch->in_flight : 0;
-    return dlpi_times(dlpi_times(n, each), p->source->row_bytes);
+    const dlpi_stage *st = p->fetch;
+    const uint64_t n = st ? dlpi_times((uint64_t)st->n_workers, dlpi_at_once(st)) : 0;
+    return dlpi_times(n, p->source->row_bytes);
 }
 
 /* The sink's buffers: bytes of one, all of them. */

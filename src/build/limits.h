@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/build/pipe_plan, system/shm/shm_deaths */
 #include "base/cpus.h"
-#include "fail/check.h"
+#include "inputs/check.h"
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
    M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 

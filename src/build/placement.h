@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/core/pipe_deadline */
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
@@ -20,9 +20,8 @@ static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
 }
 
 /* Of a unit, the stages that have workers, in order. */
-static void dlpi_list_unit(dlp_pipe *p, int unit) {
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
+static void dlpi_staff_unit(dlp_pipe *p, int unit) {
+    for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
         if (st->ops->unit != unit) continue;
         if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
@@ -34,16 +33,16 @@ static void dlpi_list_unit(dlp_pipe *p, int unit) {
     }
 }
 
-static void dlpi_list_work(dlp_pipe *p) {
+static void dlpi_staff(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
-    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    dlpi_staff_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
     p->run_shift_most = DLPI_RUN_SHIFT_MAX;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->ops->row_by_row) p->run_shift_most = 0;
-    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    dlpi_staff_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_CELLS);
+    dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
@@ -70,6 +69,15 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
                   "%d worker threads on %d cores; if items compute rather than wait, lower "
                   "num_workers",
                   begin - 1, p->cpus);
+}
+
+static const uint32_t dlpi_timed = 0;
+
+/* Say in its record where the worker runs. Before the forks: after them the caller, too, would have
+   a copy of each. */
+static void dlpi_place_worker(dlpi_worker *w) {
+    w->started = w->joined = w->process = dlpi_in_processes(w->st);
+    w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
 /* ---- threads ---- */
@@ -107,7 +115,6 @@ static int dlpi_start_threads(dlp_pipe *p) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
                 w->joined = -1; /* an inline worker that has begun */
-                w->untimed = &p->pace.clock_off;
             }
         }
     }
@@ -167,9 +174,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
 
 /* What the plan says of each stage, in the order of the data. */
 static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
-    const dlpi_stage *st = p->stages;
-    while (st->prev >= 0) st = &p->stages[st->prev];
-    for (; st != NULL; st = st->next >= 0 ? &p->stages[st->next] : NULL) {
+    for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_plan_stage *to = &plan->stages[plan->n_stages++];
         dlpi_copy_text(to->name, sizeof to->name, st->name);
         if (st->ops->what != NULL) st->ops->what(st, to->what, sizeof to->what);

@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_fault, system/core/pipe_deadline */
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "deliver/deliver.h"
 #include "build/limits.h"
 #include "build/placement.h"
@@ -15,21 +15,17 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
-static const uint32_t dlpi_timed = 0;
-
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
     w->st = st;
     w->id = id;
     w->global = global;
-    /* now: after the forks the caller, too, would have a copy of each */
-    w->started = w->joined = w->process = dlpi_in_processes(st);
+    dlpi_place_worker(w);
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
     w->clock_every = 1;
-    w->untimed = &dlpi_timed;
     w->item.data = w->data + st->scope.field;
     w->item.length = w->length + st->scope.field;
     w->item.n_fields = st->scope.n_fields;
@@ -136,6 +132,17 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
+/* Begin after desc.resume. */
+static int dlpi_state_take(dlp_pipe *p) {
+    dlpi_state s;
+    dlp_error e;
+    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
+    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
+    dlpi_state_books(p, &s);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -145,7 +152,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.call_clock_every = p->pace.burst = 1;
+    p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);

@@ -1,8 +1,18 @@
 #pragma once
 /* tests: system/core/topologies, system/build/pipe_plan */
-#include "cells/fields.h"
+#include "pipe/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
+
+static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
+    const dlpi_field *last = &fs->at[fs->n - 1];
+    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_REDZONE)), 4096);
+}
+
+/* Bytes of one row of a field, whose first dimension is rows of a chunk. */
+static uint64_t dlpi_row_bytes(const dlpi_field *d) {
+    return d->row_bytes / (uint64_t)d->f.shape[0];
+}
 
 /* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
    batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
@@ -93,3 +103,12 @@ static void dlpi_cells_layout(dlp_pipe *p) {
                    dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
                    4096); /* cell n_cells: after the others */
 }
+
+/* The order in which a callback sees the fields of an item, if the row has another order. Field i
+   of the callback is field at[i] of the stage. */
+typedef struct dlpi_seeing {
+    uint32_t n; /* 0: the callback sees the fields in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS];
+    dlp_item_fn callback;
+    void *user;
+} dlpi_seeing;

@@ -135,9 +135,14 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 /* ---- guarded cells ---- */
 
+/* True if rows have guarded cells; false if a row has a whole cell of its own. */
+static inline bool dlpi_redzone_rows(const dlp_pipe *p) {
+    return DLPI_DEBUG && !p->lender->in_cells;
+}
+
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && !p->lender->in_cells; i++)
+    for (int i = 0; dlpi_redzone_rows(p) && i < p->n_item_work; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -185,7 +190,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender->in_cells) return;
+    if (!dlpi_redzone_rows(w->p)) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -203,7 +208,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender->in_cells) {
+    if (!dlpi_redzone_rows(p)) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -245,7 +250,7 @@ static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender->in_cells ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, dlpi_redzone_rows(p) ? p->batches.at[f].capacity : t->bytes);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }

@@ -253,10 +253,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_pace_call(p);
         return rc;
     }
-    if (timeout_ms < 0 && !p->barrier && dlpi_pace_skips_wait(p)) {
-        p->pace.clock_off = 1;
+    if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
         if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-        p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();

@@ -11,8 +11,13 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* The same of a call that has to wait: where the consumer does all the work, it works. */
-static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
+/* A call that has to wait, and may be one that is not timed: if the consumer does all the work, the
+   call works instead, without a clock. */
+static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
+    const bool skips = may && p->all_inline && dlpi_pace_skips(p);
+    p->pace.clock_off = skips;
+    return skips;
+}
 
 /* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
    is inline, the calls not timed take the time of the call that is timed after them. A call

@@ -93,12 +93,6 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
-static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
-    return dlpi_error_set(e, DLP_ERR_RESUME, field,
-                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
-                          was, is);
-}
-
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
 /* At most, where nobody knows. */
@@ -125,14 +119,6 @@ static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     return to;
 }
 
-/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
-   there would leave batches out, or give them twice, and nobody would be told. */
-static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
-        if (s->sampler[i] != 0) return "sampler";
-    return p->source->never_saved(p, s);
-}
-
 /* Check the part of a state that its source saved by number: the words of the source. */
 static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
@@ -140,50 +126,4 @@ static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) 
     if (s->batch >= most) return "batch";
     if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == p->lender->position(p, s->epoch, s->batch) ? NULL : "position";
-}
-
-/* Is a saved state whole, and of this pipe's order? */
-static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
-                                const char *field, dlp_error *e) {
-    dlpi_state mine;
-    const char *wrong;
-    const size_t n_words = p->source->n_words;
-    memcpy(s, state->bytes, sizeof *s);
-    dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
-        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is damaged, or another version of dlpipe saved it");
-    if (s->n_items != mine.n_items)
-        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
-    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
-    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
-    if (s->global_batch != mine.global_batch)
-        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
-    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; i < n_words; i++) {
-        uint64_t was, is;
-        memcpy(&was, s->sampler + i * 8, 8);
-        memcpy(&is, mine.sampler + i * 8, 8);
-        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
-    }
-    if (s->params != mine.params)
-        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
-                                  s->params, mine.params);
-    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "the state is damaged: no pipe saves such a %s", wrong);
-    return DLP_OK;
-}
-
-/* Begin after desc.resume. */
-static int dlpi_state_take(dlp_pipe *p) {
-    dlpi_state s;
-    dlp_error e;
-    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
-    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
-    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }

@@ -343,22 +343,10 @@ static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_attempt_at(w, t);
 }
 
-/* Set up to which batch this worker may claim: so many after the oldest that it has a row of. */
-static void dlpi_in_flight_bound(dlpi_worker *w) {
-    const dlpi_stage *st = w->st;
-    const dlpi_in_flight *in = w->self;
-    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
-    open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
-    if (open == 0) open = 1;
-    w->claim_end = 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES && in->oldest != UINT64_MAX)
-        w->claim_end = in->oldest + open * (uint64_t)st->n_workers;
-}
-
+/* Keep the oldest batch of which the worker has a row. */
 static void dlpi_in_flight_oldest(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
-    if (!in->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    if (!in->oldest_left) return;
     in->oldest = UINT64_MAX;
     in->oldest_left = false;
     for (uint32_t i = DLPI_ATTEMPT_WAITS; i < DLPI_ATTEMPT_LISTS; i++)
@@ -366,6 +354,20 @@ static void dlpi_in_flight_oldest(dlpi_worker *w) {
             if (a->gen < in->oldest) in->oldest = a->gen;
     for (int i = 0; i < w->n_parked; i++)
         if (w->parked[i].gen < in->oldest) in->oldest = w->parked[i].gen;
+}
+
+/* Set up to which batch the worker may claim, if whole batches go to workers: so many after the
+   oldest that it has a row of. */
+static void dlpi_in_flight_bound(dlpi_worker *w) {
+    const dlpi_stage *st = w->st;
+    const dlpi_in_flight *in = w->self;
+    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
+    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
+    if (st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    dlpi_in_flight_oldest(w);
+    open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
+    if (open == 0) open = 1;
+    w->claim_end = in->oldest == UINT64_MAX ? 0 : in->oldest + open * (uint64_t)st->n_workers;
 }
 
 /* True if one more row would leave no room to park all rows that the worker has. */
@@ -388,7 +390,6 @@ static bool dlpi_in_flight_full(const dlpi_worker *w) {
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
     if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
-    dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }
@@ -685,7 +686,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.errnum = &a->errnum;
         a->note.w = w;
         a->item.call = &a->note;
-        a->extra = dlpi_row_extra_at(w->p, w, 1 + i);
+        a->extra = dlpi_row_extra_at(w->p, w, i);
         dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);

@@ -1,8 +1,15 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/open/most_stages */
-#include "fail/check.h"
+#include "inputs/check.h"
+#include "work/tune.h"
 #include "work/workers.h"
 /* ---- a stage is added: by the call of its kind, or by a source's ---- */
+
+/* Set how many workers a stage has at first: as its desc says, else as its kind has. */
+static void dlpi_workers_begin(dlpi_stage *st) {
+    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+}
 
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
@@ -17,7 +24,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     memset(st, 0, sizeof *st);
     st->ops = ops;
     st->id = p->n_stages;
-    st->next = st->prev = st->work = -1;
+    st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
         dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
@@ -28,6 +35,63 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->w.name = st->name;
     return st;
 }
+
+/* ---- workers, of each stage that has them ---- */
+
+static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_workers_desc *w = &st->w;
+    int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
+    for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
+        rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
+    return rc;
+}
+
+static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+         "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
+        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
+    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
+                        st->w.dispatch);
+    return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
+}
+
+/* Check the workers of a stage of whole batches. */
+static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
+    int rc = dlpi_within(p, st->name, "on_error", st->w.on_error, 0, 0,
+                         "DLP_ON_ERROR_RAISE for a stage of whole batches");
+    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
+}
+
+/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
+static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+    dlp_workers_desc *w = &st->w;
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, and 0 without workers_max");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return p->err.code;
+}
+
+/* ---- the stage is added ---- */
 
 /* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
    copied here. */

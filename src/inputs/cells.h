@@ -2,8 +2,9 @@
 #pragma once
 /* tests: system/stages/parts, system/shm/shm_runs, model/model_links, model/model_parts */
 #include "api/parts.h"
+#include "inputs/add.h"
 #include "inputs/epoch.h"
-#include "cells/fields.h"
+#include "cells/cells.h"
 #include "slot/feed.h"
 #include "work/recover.h"
 #include "deliver/state.h"

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/core/streams */
-#include "fail/check.h"
+#include "inputs/check.h"
+#include "slot/feed.h"
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
 /* Are there items, and can the sampler's order be had of them? */
@@ -41,3 +42,35 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        "of %" PRIu64 "; lower batch_size",
                        n, p->global_batch);
 }
+
+/* ---- sources whose batches have rows alike ---- */
+
+/* Rows of slot s beyond the epoch's last sample. */
+static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+    if (slot->position + slot->count <= p->samples) return;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
+    slot->dirty = 1;
+}
+
+/* Rows of the present global batch where each has as many, but the epoch's last. */
+static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_scheduler *f = &p->schedule;
+    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
+    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
+        *rows = p->samples - f->position;
+    return DLP_OK;
+}
+
+/* Go on where each batch has as many rows. */
+DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->batch * p->global_batch;
+    return DLP_OK;
+}
+
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

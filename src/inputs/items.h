@@ -236,7 +236,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 
 /* A row stands for no other: its stages can't replace it by the same item, again and again. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
-    for (const dlpi_stage *row = p->fetch; row != p->batcher; row = &p->stages[row->next])
+    for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
                                "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "

@@ -15,7 +15,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (other != NULL && other == p->keeper_stage && p->source->keeps != NULL &&
         dlpi_found_of(p)->arrivals == NULL) {
-        if (other->prev != p->fetch->id)
+        if (other != p->fetch + 1)
             return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
                                "cache \"%s\" must stand directly behind \"%s\", whose items it "
                                "keeps; move its row up",

@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_badinput */
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS

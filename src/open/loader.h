@@ -54,6 +54,20 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
+/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
+   beside a source's dataset. */
+static const char *dlpi_dataset_given(const dlp_dataset *d) {
+    if (d->n_items != 0) return "dataset.n_items";
+    if (d->fields != NULL) return "dataset.fields";
+    if (d->n_fields != 0) return "dataset.n_fields";
+    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
+    if (d->fetch != NULL) return "dataset.fetch";
+    if (d->user != NULL) return "dataset.user";
+    if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
+    return d->reader != NULL ? "dataset.reader" : NULL;
+}
+
 /* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
    source. A source that has a fetcher says how it fetches, but for how many are in flight. */
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {

@@ -95,7 +95,6 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
                 uint32_t row); /* is it kept? The first stage's worker writes it then */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
                 bool used_random); /* the callback is done; was it by the row's random numbers? */
-    void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
     bool (*find)(
         struct dlpi_worker *w, uint64_t input, uint8_t *to,
         uint64_t *items); /* by workers of cells: is the input kept? to: where its items are
@@ -124,7 +123,6 @@ typedef struct dlpi_holder_ops { /* by workers of stages that are something to i
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done where they are read; bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
-    void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
@@ -286,6 +284,7 @@ typedef struct dlpi_stage_ops {
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w,
                     const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
+    void (*lost)(struct dlpi_worker *w);           /* before that: a worker of any stage died */
     /* if it has several queues of cells: from, readers and capacity of the queue that begins with
        cell `at`. Returns true if another queue follows. NULL: its cells are one queue */
     bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);

@@ -39,9 +39,8 @@ typedef struct dlpi_scope {
 
 typedef struct dlpi_stage {
     const dlpi_stage_ops *ops;
-    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;         /* as added */
-    int next, prev; /* the chain, -1 none */
+    void *self; /* [ops->self_bytes] what its kind keeps; NULL: nothing */
+    int id;     /* its place in the chain */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
@@ -278,7 +277,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
-    uint32_t calls_untimed, call_clock_every;
+    uint32_t calls_untimed, call_clock_every; /* 0: as 1 */
     uint32_t burst;       /* credits to gather before they are fed: see dlpi_consumer_step */
     uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
@@ -400,7 +399,7 @@ struct dlp_pipe {
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
     uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
-    uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
+    uint8_t *own_rows; /* [workers of fetch][rows at once] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     dlpi_exports exports;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
@@ -573,10 +572,10 @@ static inline void dlpi_runs(uint64_t *running, uint64_t what) {
     DLPI_STORE_RLX(running, what); /* X2 to recovery */
 }
 
-/* Return what the source keeps beside the row that worker w has in a callback (i 0), or beside its
-   i-th row in flight. NULL: it keeps nothing, or w is no worker of fetch. */
+/* Return what the source keeps beside the i-th row that worker w has in callbacks. NULL: it keeps
+   nothing, or w is no worker of fetch. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
-    size_t each = 1 + (size_t)p->fetch->in_flight;
+    const size_t each = dlpi_at_once(p->fetch);
     if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }

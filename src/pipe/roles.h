@@ -47,10 +47,8 @@ static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not che
 
 /* ---- keeper, holder: called for stages that are something to it, of which there are none ---- */
 
-DLPI_COLD static void dlpi_no_recover(struct dlpi_worker *w DLPI_UNREAD) {}
-
-static const dlpi_keeper_ops dlpi_no_keeper = {.recover = dlpi_no_recover};
-static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
+static const dlpi_keeper_ops dlpi_no_keeper = {0};
+static const dlpi_holder_ops dlpi_no_holder = {0};
 
 /* ---- sink: results stay in their slots ---- */
 

@@ -42,6 +42,13 @@ static uint64_t dlpi_hist_add(const dlpi_seen *s, uint32_t worker, uint64_t *his
     return n;
 }
 
+/* Return the time in the middle of a bucket (dlpi_hist_bucket). */
+static uint64_t dlpi_hist_value(uint32_t bucket) {
+    uint32_t log = bucket / 4u + 1u, sub = bucket % 4u;
+    if (bucket < 4) return bucket;
+    return (UINT64_C(4) + sub) * (UINT64_C(1) << (log - 2)) + (UINT64_C(1) << (log - 2)) / 2;
+}
+
 /* Return a percentile of n times in a histogram, in ns; 0 if n is 0. */
 static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
     uint64_t want = (n * percent + 99) / 100, seen = 0;

@@ -59,6 +59,13 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 /* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
+/* True if the row was kept and is taken from the keeper. If not, the first stage counts a miss. */
+static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    if (w->p->keeper->get(w, t, row)) return true;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
+    return false;
+}
+
 /* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
 /* True if this stage writes such fields. */
@@ -109,8 +116,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
-        if (p->keeper->get(w, t, row)) return true;
-        if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+        if (dlpi_row_get(w, t, row)) return true;
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -161,8 +167,7 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
                                                      uint32_t row, bool none) {
     dlpi_item_row(w, row);
     if (none) return dlpi_row_no_item(w, t, row);
-    if (w->p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
+    if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
@@ -445,7 +450,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
     const bool plain =
-        p->open_end == 0 && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
+        dlpi_end_known(p) && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
     bool zeroed = false;
     dlpi_tally n = {0, 0, 0, 0};
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */

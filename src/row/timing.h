@@ -12,12 +12,6 @@ static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     log = (log - 1) * 4u + sub;
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
-static uint64_t dlpi_hist_value(uint32_t bucket) { /* the bucket's middle */
-    uint32_t log = bucket / 4u + 1u, sub = bucket % 4u;
-    if (bucket < 4) return bucket;
-    return (UINT64_C(4) + sub) * (UINT64_C(1) << (log - 2)) + (UINT64_C(1) << (log - 2)) / 2;
-}
-
 static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
     uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
@@ -188,9 +182,11 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
     dlpi_bump(&w->block->starved_ns, now - from);
 }
 
-/* Book the units that were not timed yet, for the worker stops working. */
+/* Book the units that were not timed yet, for the worker stops working. While it sleeps an observer
+   sees all that it did. */
 static void dlpi_clock_stop(dlpi_worker *w) {
-    if (w->last_ns == 0) return;
-    if (w->units_untimed > 0) dlpi_clock_read(w, w->event.sequence, w->event.epoch);
+    if (w->last_ns != 0 && w->units_untimed > 0)
+        dlpi_clock_read(w, w->event.sequence, w->event.epoch);
     w->last_ns = 0;
+    dlpi_trace_flush(w);
 }

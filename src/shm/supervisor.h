@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/shm/shm_deaths, system/shm/shm_chaos */
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "work/workers.h"
 #include "work/recover.h"
 #include "api/shm_start.h"

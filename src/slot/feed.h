@@ -138,15 +138,6 @@ static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
     return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
 }
 
-/* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
-    if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
-    slot->dirty = 1;
-}
-
 /* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
 static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_scheduler *f = &p->schedule;
@@ -218,26 +209,10 @@ static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
-/* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
-    const dlpi_scheduler *f = &p->schedule;
-    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
-    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
-        *rows = p->samples - f->position;
-    return DLP_OK;
-}
-
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
     return p->source->step(p);
-}
-
-/* Go on where each batch has as many rows. */
-DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->batch * p->global_batch;
-    return DLP_OK;
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
@@ -353,8 +328,3 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     }
     return f->published - before;
 }
-
-/* What a sampler's stage is, whatever rows it gives. */
-#define DLPI_OPS_OF_SAMPLER \
-    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

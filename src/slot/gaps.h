@@ -8,15 +8,19 @@
    batch is delivered. So batches that are under way at once reach at most DLPI_GAPS_MAX batches
    ahead of the first gap. An ordered pipe has no gaps: its ring alone is the limit. */
 
-/* Return how many batches the ring has for each slot. */
-static uint32_t dlpi_gaps_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
-
 /* Return how many batches may be under way at once. consumed: bits that a resumed state has set. */
 static uint32_t dlpi_gaps_of(const dlp_pipe *p, uint32_t consumed) {
     uint32_t most = p->ring < DLPI_GAPS_MAX ? p->ring : DLPI_GAPS_MAX;
     if (!p->d.unordered) return p->ring;
     if (most + consumed <= DLPI_GAPS_MAX) return most;
     return consumed < DLPI_GAPS_MAX ? DLPI_GAPS_MAX - consumed : 1;
+}
+
+/* Set how many batches the ring has, and how many may be under way at once. */
+static void dlpi_gaps_resolve(dlp_pipe *p) {
+    const uint32_t least = p->n_slots * (p->d.unordered ? 4 : 1);
+    for (p->ring = 1; p->ring < least;) p->ring *= 2;
+    p->reach = dlpi_gaps_of(p, 0);
 }
 
 /* Note that batch k of the epoch is delivered. last: the batch ends its epoch. */

@@ -2,8 +2,8 @@
 #pragma once
 /* tests: system/source/arrays */
 #include "api/arrays.h"
-#include "fail/check.h"
-#include "cells/fields.h"
+#include "inputs/check.h"
+#include "cells/cells.h"
 #include "order/order.h"
 #include "build/check.h"
 #include "source/mapped.h"

@@ -2,7 +2,7 @@
 /* tests: system/source/tokens, system/source/arrays */
 #include "api/dataset.h"
 #include "api/stages.h"
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED

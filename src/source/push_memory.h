@@ -3,7 +3,7 @@
 /* tests: system/source/push, system/source/push_life */
 #include "api/push.h"
 #include "base/places.h"
-#include "cells/fields.h"
+#include "cells/cells.h"
 #include "queue/mpsc.h"
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,10 +1,108 @@
 #pragma once
 /* tests: system/core/pipe_ragged, system/core/topologies */
-#include "fail/check.h"
+#include "inputs/check.h"
+#include "inputs/add.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
+
+/* ---- collates of the library ---- */
+
+/* The row bytes of a dimension-0 row of an item field. */
+static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
+    return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
+}
+
+/* The row that has the most rows of dimension 0. */
+static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
+    uint32_t longest = 0;
+    for (uint32_t r = 1; r < c->count; r++)
+        if (in->lengths[r] > in->lengths[longest]) longest = r;
+    return longest;
+}
+
+static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
+    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
+    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
+    return alike;
+}
+
+static int dlpi_collate_fields(const dlp_collate *c) {
+    bool alike = c->n_in == c->n_out;
+    for (uint32_t f = 0; alike && f < c->n_in; f++)
+        alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
+    return alike ? 0
+                 : dlp_fail(c->call, 0,
+                            "out_fields must be NULL, or fields as of the items, with a collate "
+                            "of the library");
+}
+
+DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
+    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t f = 0; f < c->n_in; f++) {
+        const struct dlp_collate_in *in = &c->in[f];
+        struct dlp_collate_out *out = &c->out[f];
+        bool ragged = in->field->ragged != 0 && c->count > 0;
+        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
+        uint64_t unit = dlpi_unit_bytes(in), wide = ragged              ? in->lengths[longest]
+                                                    : in->field->ragged ? 0
+                                                                        : 1;
+        if (unit * wide * c->count > out->capacity)
+            return dlp_fail(c->call, 0,
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
+                            "%" PRIu64 " are above max_per_batch; raise it",
+                            in->field->name, c->count, wide, c->index[longest]);
+        for (uint32_t r = 0; r < c->count; r++) {
+            uint64_t n = in->field->ragged ? in->lengths[r] : 1;
+            memcpy((uint8_t *)out->data + r * wide * unit,
+                   (const uint8_t *)in->data + r * in->stride, (size_t)(n * unit));
+            if (in->field->ragged) out->lengths[r] = n;
+        }
+        if (in->field->ragged) out->shape[1] = (int64_t)wide;
+    }
+    return 0;
+}
+
+static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
+                           struct dlp_collate_out *out) {
+    uint64_t unit = dlpi_unit_bytes(in), at = 0;
+    for (uint32_t r = 0; r < c->count; r++) {
+        uint64_t n = in->lengths[r];
+        if ((at + n) * unit > out->capacity)
+            return dlp_fail(c->call, 0,
+                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
+                            "rows; raise it",
+                            in->field->name, c->index[r]);
+        memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
+               (size_t)(n * unit));
+        out->lengths[r] = n;
+        out->offsets[r] = at;
+        at += n;
+    }
+    out->offsets[c->count] = at;
+    out->has_offsets = 1;
+    out->ndim = in->field->ndim;
+    for (int i = 1; i < in->field->ndim; i++) out->shape[i] = in->field->shape[i];
+    out->shape[0] = (int64_t)at;
+    return 0;
+}
+
+DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
+    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t f = 0; f < c->n_in; f++) {
+        const struct dlp_collate_in *in = &c->in[f];
+        int rc = 0;
+        if (in->field->ragged)
+            rc = dlpi_pack_field(c, in, &c->out[f]);
+        else
+            memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+/* ---- the stage ---- */
 
 /* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
    else is asked for in vain is told by a warning (dlpi_live_idle). */

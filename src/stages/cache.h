@@ -2,8 +2,8 @@
 #pragma once
 /* tests: system/stages/cache, system/shm/shm_cache, system/stages/stacks */
 #include "api/cache.h"
-#include "cells/fields.h"
-#include "fail/check.h"
+#include "cells/cells.h"
+#include "inputs/check.h"
 #include "slot/claim.h"
 #include "inputs/table.h"
 #include "observe/seen.h"
@@ -211,7 +211,7 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper_stage != st)
         return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
     if (p->source->keeps == NULL) {
-        while (before->work < 0) before = &p->stages[before->prev];
+        while (before->work < 0) before--;
         p->kept_by = before->work;
         p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     }
@@ -261,7 +261,6 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
     .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
-    .recover = dlpi_cache_recover,
     .find = dlpi_cache_find,
     .keep = dlpi_cache_keep,
 };
@@ -274,6 +273,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,
     .live = dlpi_cache_live,
+    .lost = dlpi_cache_recover,
     .seen = dlpi_cache_seen,
     .keeper = &dlpi_cache_keeper,
 };

@@ -59,7 +59,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 
 /* A mix: the items that have the next numbers. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_stage *before = &p->stages[st->prev];
+    const dlpi_stage *before = st - 1;
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
@@ -83,8 +83,7 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
-    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
-        first += s->dataset->n_items;
+    for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "

@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/core/outs, system/core/pipe_wake, system/shm/shm_outs */
 #include "api/out.h"
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "inputs/add.h"
 #include "observe/seen.h"
 #include "share/subscriber.h"

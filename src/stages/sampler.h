@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_epochs, unit/order/samplers */
 #include "deliver/state.h"
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "inputs/epoch.h"
 #include "slot/feed.h"
 #include "row/rows.h"

@@ -333,7 +333,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 /* Which stages write, and which one reads; others don't see these fields. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
+    dlpi_stage *writes = st - 1, *reads = NULL;
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
@@ -346,8 +346,7 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
                               "fields that end must be written by the fetch directly before");
-    for (int at = st->next; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *s = &p->stages[at];
+    for (dlpi_stage *s = st + 1; s < p->stages + p->n_stages; s++) {
         if (s->dataset != NULL) continue; /* a zip */
         if (s->ops->held == 0 || (reads != NULL && reads->held != DLPI_HELD_SEES)) break;
         s->held = s->ops->held;
@@ -358,7 +357,7 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
                               "fields end, and no map follows their fetch; only fetches and "
                               "guards may stand between the two");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
-    for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
+    for (; writes->scope.field == 0 && writes != p->fetch; writes--)
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
     writes->held = DLPI_HELD_WRITES | DLPI_HELD_TAKES;
     reads->held = DLPI_HELD_READS;
@@ -487,7 +486,6 @@ static const dlpi_holder_ops dlpi_scratch_role = {
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,
     .has = dlpi_scratch_has,
-    .recover = dlpi_scratch_recover,
 };
 
 static const dlpi_stage_ops dlpi_scratch_kind_ops = {
@@ -500,6 +498,7 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .layout = dlpi_scratch_layout,
     .blocks = dlpi_scratch_blocks,
     .live = dlpi_scratch_live,
+    .lost = dlpi_scratch_recover,
     .seen = dlpi_scratch_seen,
     .holder = &dlpi_scratch_role,
 };

@@ -4,7 +4,7 @@
 #include "api/chunks.h"
 #include "order/chunks.h"
 #include "queue/spsc.h"
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "deliver/deliver.h"
 #include "inputs/epoch.h"
 #include "slot/item.h"

@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/device/device_cuda, system/device/device_opencl */
-#include "fail/check.h"
+#include "inputs/check.h"
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING

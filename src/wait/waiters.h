@@ -78,7 +78,7 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
    follows. */
 static void dlpi_wake_some(const dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
     dlpi_waiters *waiters = &p->waiters[st->work];
-    for (int g = 0, most = st->w.num_workers; g * 32 < most && n > 0; g++)
+    for (int g = 0; g * 32 < st->n_workers && n > 0; g++)
         n = dlpi_sleepers_wake(&waiters->group[g].at, n);
 }
 
@@ -90,8 +90,7 @@ static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
 /* Wake all workers of a stage, whatever the masks say. */
 static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     dlpi_waiters *waiters = &p->waiters[st->work];
-    for (int g = 0, n = st->w.num_workers; g * 32 < n; g++)
-        dlpi_sleepers_ring(&waiters->group[g].at, 0);
+    for (int g = 0; g * 32 < st->n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
 /* ---- the others ---- */

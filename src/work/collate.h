@@ -15,14 +15,6 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     return n;
 }
 
-/* Bytes of a field in an item; 0: there is no such field. */
-static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
-    if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
-    n = dlpi_shape_count(f->shape, f->ndim);
-    return n > DLPI_CELL_MAX ? 0 : n * each;
-}
-
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
@@ -94,99 +86,6 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
-    }
-    return 0;
-}
-
-/* The row bytes of a dimension-0 row of an item field. */
-static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
-    return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
-}
-
-/* The row that has the most rows of dimension 0. */
-static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
-    uint32_t longest = 0;
-    for (uint32_t r = 1; r < c->count; r++)
-        if (in->lengths[r] > in->lengths[longest]) longest = r;
-    return longest;
-}
-
-static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
-    bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
-    for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
-    return alike;
-}
-
-static int dlpi_collate_fields(const dlp_collate *c) {
-    bool alike = c->n_in == c->n_out;
-    for (uint32_t f = 0; alike && f < c->n_in; f++)
-        alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
-    return alike ? 0
-                 : dlp_fail(c->call, 0,
-                            "out_fields must be NULL, or fields as of the items, with a collate "
-                            "of the library");
-}
-
-DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
-    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
-    for (uint32_t f = 0; f < c->n_in; f++) {
-        const struct dlp_collate_in *in = &c->in[f];
-        struct dlp_collate_out *out = &c->out[f];
-        bool ragged = in->field->ragged != 0 && c->count > 0;
-        uint32_t longest = ragged ? dlpi_longest(c, in) : 0;
-        uint64_t unit = dlpi_unit_bytes(in), wide = ragged              ? in->lengths[longest]
-                                                    : in->field->ragged ? 0
-                                                                        : 1;
-        if (unit * wide * c->count > out->capacity)
-            return dlp_fail(c->call, 0,
-                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64 " of item "
-                            "%" PRIu64 " are above max_per_batch; raise it",
-                            in->field->name, c->count, wide, c->index[longest]);
-        for (uint32_t r = 0; r < c->count; r++) {
-            uint64_t n = in->field->ragged ? in->lengths[r] : 1;
-            memcpy((uint8_t *)out->data + r * wide * unit,
-                   (const uint8_t *)in->data + r * in->stride, (size_t)(n * unit));
-            if (in->field->ragged) out->lengths[r] = n;
-        }
-        if (in->field->ragged) out->shape[1] = (int64_t)wide;
-    }
-    return 0;
-}
-
-static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
-                           struct dlp_collate_out *out) {
-    uint64_t unit = dlpi_unit_bytes(in), at = 0;
-    for (uint32_t r = 0; r < c->count; r++) {
-        uint64_t n = in->lengths[r];
-        if ((at + n) * unit > out->capacity)
-            return dlp_fail(c->call, 0,
-                            "field \"%s\": item %" PRIu64 " brings the batch above max_per_batch "
-                            "rows; raise it",
-                            in->field->name, c->index[r]);
-        memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
-               (size_t)(n * unit));
-        out->lengths[r] = n;
-        out->offsets[r] = at;
-        at += n;
-    }
-    out->offsets[c->count] = at;
-    out->has_offsets = 1;
-    out->ndim = in->field->ndim;
-    for (int i = 1; i < in->field->ndim; i++) out->shape[i] = in->field->shape[i];
-    out->shape[0] = (int64_t)at;
-    return 0;
-}
-
-DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
-    if (dlpi_collate_fields(c) != 0) return DLP_ERR_CALLBACK;
-    for (uint32_t f = 0; f < c->n_in; f++) {
-        const struct dlp_collate_in *in = &c->in[f];
-        int rc = 0;
-        if (in->field->ragged)
-            rc = dlpi_pack_field(c, in, &c->out[f]);
-        else
-            memcpy(c->out[f].data, in->data, (size_t)(in->stride * c->count));
-        if (rc != 0) return rc;
     }
     return 0;
 }

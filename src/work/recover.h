@@ -223,8 +223,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    p->keeper->recover(w);
-    p->holder->recover(w);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->lost != NULL) p->stages[i].ops->lost(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else

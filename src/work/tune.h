@@ -1,6 +1,5 @@
 #pragma once
 /* tests: system/core/tuning, system/shm/shm_cache */
-#include "fail/check.h"
 #include "row/timing.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
@@ -31,22 +30,6 @@
 static void dlpi_tune_take(dlpi_stage *s) {
     s->tuned = s->w.workers_max > 0;
     s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
-}
-
-/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
-static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
-    dlp_workers_desc *w = &st->w;
-    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, and 0 without workers_max");
-    if (!st->tuned) return p->err.code;
-    if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
-    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                "workers_min..workers_max (and at least 1)");
-    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
 }
 
 static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,

@@ -6,12 +6,6 @@
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
-/* Set how many workers a stage has at first: as its desc says, else as its kind has. */
-static void dlpi_workers_begin(dlpi_stage *st) {
-    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
-    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
-}
-
 /* Return the ns after which a worker must look for itself, even if nobody wakes it. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
@@ -87,7 +81,6 @@ static const dlpi_wait_ops dlpi_worker_waits = {dlpi_worker_look, dlpi_worker_re
 static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_sleepers *group = dlpi_worker_group(w);
     dlpi_clock_stop(w);
-    dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
@@ -140,7 +133,6 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (!awake ||
         !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, same_core, UINT64_MAX)) {
         dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-        dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
         dlpi_wait_asleep(&dlpi_worker_waits, &k, dlpi_worker_group(w), dlpi_worker_bit(w));
     }
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
@@ -181,7 +173,6 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
-    dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);

@@ -79,7 +79,7 @@ found_in() { # SRC FILE...
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
-            "stages/sampler[.]h|slot/open_end[.]h|order/parts[.]h|device/.*")
+            "stages/sampler[.]h|(slot|inputs)/open_end[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
