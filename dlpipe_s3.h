@@ -1862,7 +1862,7 @@ static bool dlpi_s3_host_ok(const char *host) {
 }
 
 /* Take "host", "host:80" or "[::1]:80" apart: host without brackets, in small letters, and the
-   port, or the one given. Returns NULL, or what is wrong. */
+   port, or the one given. Returns NULL or an error text. */
 static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], uint16_t *port) {
     const char *colon, *end = at + n;
     size_t host_n;
@@ -1946,7 +1946,7 @@ static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t si
 }
 
 /* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
-   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+   is there of it. Returns NULL or an error text, in words without any of the URL. */
 static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
@@ -5324,7 +5324,7 @@ static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     }
 }
 
-/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+/* Keep "user:password" as the header of a proxy. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
     char text[512];
@@ -5346,7 +5346,7 @@ static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n
     return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
 }
 
-/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+/* Take a proxy's URL apart. Returns NULL or an error text, in words without any of it. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
@@ -6366,7 +6366,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+/* Split the URL, and write the request. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
@@ -10532,19 +10532,22 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
 
 /* ---- requests, taken in ---- */
 
+/* Refuse a request: r->error gets "field: why". Returns DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_bad(dlp_s3_request *r, const char *field, const char *why) {
     memset(&r->error, 0, sizeof r->error);
     return r->code = dlpi_s3_set_error(&r->error, DLP_ERR_ARG, 0, "%s: %s", field, why);
 }
 
-/* Characters that may stand in a head. */
+/* True if a text is printable ASCII: it may stand in the head of a request. */
 DLPI_COLD
 static bool dlpi_s3_is_printable(const char *s) {
     while (*s >= 32 && *s < 127) s++;
     return *s == '\0';
 }
 
+/* Check the memory that a request gives: a body of enough capacity, or pieces that have exactly
+   length bytes. Returns DLP_OK, or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
@@ -10567,6 +10570,7 @@ static int dlpi_s3_check_memory(dlp_s3_request *r) {
     return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "have fewer bytes than length");
 }
 
+/* Check the fields of a request. Returns DLP_OK, or DLP_ERR_ARG with r->error filled in. */
 DLPI_COLD
 static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
@@ -10600,6 +10604,7 @@ static int dlpi_s3_check(dlp_s3_request *r) {
     return dlpi_s3_check_memory(r);
 }
 
+/* Fill in a free op for a request. Nothing is sent, and the op stays on the list of free ops. */
 DLPI_COLD
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
@@ -10620,7 +10625,9 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-/* As dlp_s3_submit; at its end the request goes to over. */
+/* Begin a request, as dlp_s3_submit does. When it ends, it goes to the list over, which counts it
+   until then. Returns DLP_OK: begun; DLP_FULL: no op is free, or max_bytes is reached; or an error
+   code. */
 DLPI_COLD
 static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
@@ -10665,7 +10672,7 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return dlpi_s3_submit(io, r, io ? &io->over : NULL);
 }
 
-/* Take the first request that is over; NULL: there is none. */
+/* Take the first ended request off the list. Returns the request, or NULL if the list is empty. */
 DLPI_COLD
 static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     dlp_s3_request *r = over->first;
@@ -10675,6 +10682,7 @@ static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     return r;
 }
 
+/* Return the time until which a wait of timeout_ms lasts: 0 is for ever, below 0 is not at all. */
 DLPI_COLD
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
     if (timeout_ms == 0) return UINT64_MAX;
@@ -10698,7 +10706,7 @@ DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeou
     return n;
 }
 
-/* End a request at once, because nothing can go on. */
+/* End a request, because waiting for sockets failed with errnum. Returns DLP_ERR_SYSTEM. */
 DLPI_COLD
 static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
     dlpi_s3_op *op = (dlpi_s3_op *)r->internal;
@@ -10723,7 +10731,8 @@ DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
 
 /* ---- made and ended ---- */
 
-/* Where in the mapping of a dlp_s3_io its parts are: each call takes n bytes more. */
+/* Return the place of the next part, of n bytes, in the mapping at base, and move *at, which counts
+   the bytes, behind it. base NULL: only count, and return NULL. */
 DLPI_COLD
 static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     void *p = base ? base + *at : NULL;
@@ -10731,7 +10740,8 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     return p;
 }
 
-/* Lay out an io at base, NULL: only count. Returns its bytes. */
+/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the bytes of the
+   mapping. */
 DLPI_COLD
 static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
@@ -10768,7 +10778,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
     t->of = of;
 }
 
-/* Put all records on their lists. */
+/* Begin the lists and timers of an io, and put its records on the lists of free records. */
 DLPI_COLD
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_ranges, &io->free_connections, &io->wanting,
@@ -10795,14 +10805,15 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
     }
 }
 
-/* Hold the client, or let go of it. By any thread of this process. What it shares is not wiped:
-   other processes may use it still. */
+/* Count one more user of a client. Any thread of this process may call it. */
 DLPI_COLD
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
 }
 
+/* Count one user of a client less, and free the client if that was the last. Any thread of this
+   process may call it. The shared memory is not wiped: other processes may still use it. */
 DLPI_COLD
 static void dlpi_s3_drop(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
@@ -10812,7 +10823,8 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Count the dlp_s3_io of this process; what a fork left of its parent's does not count. */
+/* Add change to the number of dlp_s3_io that are open in this process. A fork left its parent's in
+   a child, where they do not count. */
 DLPI_COLD
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
@@ -10820,6 +10832,7 @@ static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
+/* Refresh the client's credentials, by the helper's thread: dlpi_s3_owner.refresh. */
 DLPI_COLD
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
@@ -10898,6 +10911,8 @@ typedef struct dlpi_s3_bound {
 #define DLPI_S3_NUMBER(field, standard, least, most) \
     { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
+/* Replace each number of the desc that is 0 by its default, and check its bounds. Returns DLP_OK,
+   or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
@@ -10937,7 +10952,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     return DLP_OK;
 }
 
-/* Where requests go, and by what transport. */
+/* Set the client's endpoint (desc->endpoint, or else AWS), load the proxies, and choose the TLS
+   transport (desc->tls, or else OpenSSL if it is compiled in). Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
@@ -10970,7 +10986,8 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
-/* Whether requests say that who asks pays: by the desc, or by the environment. */
+/* Set requester_pays if AWS_REQUEST_PAYER is "requester". Returns DLP_OK, or DLP_ERR_ARG if the
+   variable has another text, or if an anonymous client has requester_pays. */
 DLPI_COLD
 static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
@@ -10986,6 +11003,8 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* Fill in a client: numbers, configuration, checksums, endpoint, first credentials. Returns DLP_OK
+   or an error code, which is DLP_ERR_REMOTE if a server gave no credentials. */
 DLPI_COLD
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
@@ -11089,7 +11108,8 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
     return code;
 }
 
-/* "DLP_ERR_REMOTE: GET s3://bucket/key bytes 0-9: ..." in parts that apply. */
+/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without parts that are
+   empty. */
 DLPI_COLD
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
     char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
@@ -11186,14 +11206,15 @@ static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
     return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
 }
 
-/* Read the record at a place: its head is copied, its key is where it lies. */
+/* Read the record at a place. Its head is copied to *r. Returns its key, which stays where it
+   is. */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
     memcpy(r, at, sizeof *r);
     return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
 }
 
-/* Make room for one more record, the longest there is. Returns its place, or NULL. */
+/* Make room for one more record of any size. Returns its place, or NULL if there is no memory. */
 DLPI_COLD
 static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     size_t want = run->n + sizeof(dlpi_s3_record) + DLPI_S3_KEY_TEXT + 1 + 80 + 8;
@@ -11207,14 +11228,15 @@ static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     return run->at + run->n;
 }
 
-/* Name an element, and say what is wrong with it. */
+/* Write "<name> what" into p->why, the page's error text. Returns that text. */
 DLPI_COLD
 static const char *dlpi_s3_page_wrong(dlpi_s3_page *p, dlpi_s3_span name, const char *what) {
     snprintf(p->why, sizeof p->why, "<%.*s> %s", name.n < 40 ? (int)name.n : 40, name.at, what);
     return p->why;
 }
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+/* Read the text of the element that x has just opened into to. n: gets its length, may be NULL.
+   Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, size_t size,
                                      size_t *n) {
@@ -11227,7 +11249,8 @@ static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, 
     return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
-/* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
+/* Read the members of the element Contents, which x has just opened, into a record. Returns NULL or
+   an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
@@ -11267,7 +11290,8 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read a common prefix, whose element x has just opened. Returns NULL, or what is wrong. */
+/* Read the common prefix whose element x has just opened into a record. Returns NULL or an error
+   text. */
 DLPI_COLD
 static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
@@ -11285,7 +11309,7 @@ static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read one of the outermost elements that x has just opened. Returns NULL, or what is wrong. */
+/* Read the element of the outermost level that x has just opened. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     char text[16] = "";
@@ -11305,8 +11329,8 @@ static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return wrong;
 }
 
-/* Parse a page into p: its records, whether there are more pages, and with which token. Returns
-   NULL, or what is wrong. */
+/* Parse a page into p: its records, whether there are more pages, and the token of the next one.
+   Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n) {
     dlpi_s3_xml x;
@@ -11341,7 +11365,8 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
     return NULL;
 }
 
-/* Undo the escapes of a run's keys, whose records move down. Returns NULL, or what is wrong. */
+/* Undo the escapes of the keys of a run, if escaped, and move its records together. Returns NULL or
+   an error text. */
 DLPI_COLD
 static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     size_t to = 0;
@@ -11365,8 +11390,8 @@ static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     return NULL;
 }
 
-/* The record of a page that comes next: of its objects at at[0], or of its prefixes at at[1].
-   Returns which, or -1: the page is over. */
+/* Choose the next record in the order of keys: the object at at[0] or the prefix at at[1]. Returns
+   DLPI_S3_OBJECTS or DLPI_S3_PREFIXES, or -1 at the end of the page. */
 DLPI_COLD
 static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
     dlpi_s3_record r;
@@ -11376,8 +11401,8 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
-   (NULL: no end). Returns it, or NULL: no memory. */
+/* Merge a page's records into a new block, in the order of their keys. Keys up to low (if it has
+   bytes) and behind high (if it is not NULL) are left out. Returns NULL if there is no memory. */
 DLPI_COLD
 static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
                                          const dlpi_s3_key *high) {
@@ -11400,7 +11425,8 @@ static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_ke
     return b;
 }
 
-/* Give the block's next record, if it has one. The key is the block's. */
+/* Read the block's next record into *out, whose key stays in the block. Returns false if there is
+   none. */
 DLPI_COLD
 static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     dlpi_s3_record r;
@@ -11440,8 +11466,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Take in three bytes of a key, from one on. kinds: letters and digits stand for all of their
-   kind. */
+/* Add three bytes of a key, from offset from on, to the alphabet. kinds: if a byte is a letter or a
+   digit, add all of its kind. */
 DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
@@ -11463,7 +11489,8 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* The place of a key among all that share its first bytes, 0 to 1. */
+/* Return the place of a key among all keys that share its first from bytes, as a number from 0 to
+   1. */
 DLPI_COLD
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
@@ -11495,8 +11522,8 @@ static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
     return whole;
 }
 
-/* Have n bytes end with a whole character of UTF-8: the first one that is none is made one, or cut.
-   Returns the new length; there is room for 3 bytes more. */
+/* Make the first character that is not whole UTF-8 whole, and cut the text behind it; or in front
+   of it, if that is not possible. Returns the new length. There must be room for 3 more bytes. */
 DLPI_COLD
 static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     size_t whole = dlpi_s3_utf8_whole(at, n);
@@ -11508,15 +11535,16 @@ static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     return dlpi_s3_utf8_whole(at, end);
 }
 
-/* Whether a text may split a range, the end of which may be none (NULL). */
+/* True if a text lies behind low and before high (NULL: no end), so that it can split this
+   range. */
 DLPI_COLD
 static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
     if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split about in the middle of a range, all keys of which share their first bytes. Returns
-   false: there is none. */
+/* Find a split about in the middle of a range whose keys share their first from bytes. Returns
+   false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
@@ -11540,8 +11568,8 @@ static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
     return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
 }
 
-/* Find the split behind all keys that begin with the first n bytes of low. Returns false: there is
-   none. */
+/* Make the split that lies right behind all keys that begin with the first n bytes of low. Returns
+   false if it cannot split the range. */
 DLPI_COLD
 static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size_t n,
                                  dlpi_s3_key *out) {
@@ -11635,7 +11663,8 @@ struct dlp_s3_list {
 
 /* ---- A page. */
 
-/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+/* True if a key may come after *last, the key before it, which it then replaces. It must lie
+   behind, or with any_order only differ. */
 DLPI_COLD
 static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
     int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
@@ -11644,9 +11673,9 @@ static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
-   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
-   what is wrong. */
+/* Check that the segment's request asked for a key: it begins with prefix, and lies behind
+   start_after or the segment's split. A common prefix may also be the beginning of start_after,
+   since some of its keys lie behind. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
                                       bool is_prefix) {
@@ -11665,8 +11694,8 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return l->why;
 }
 
-/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
-   Returns NULL, or what is wrong. */
+/* Decode and check a page's records of one kind. *last gets the last of their keys, or that of the
+   pages before. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
                                       dlpi_s3_key *last) {
@@ -11686,8 +11715,9 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return wrong;
 }
 
-/* Refuse a token that leads back, or a list would have no end: the one before, and one that is
-   taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+/* True if a token leads back to an earlier page: such a list would have no end. Remembered are the
+   token before and one that is taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds
+   circles of any length. */
 DLPI_COLD
 static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
@@ -11701,8 +11731,8 @@ static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     return false;
 }
 
-/* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
-   keys are made of. */
+/* Guess how many keys the segment has left (s->left) by the density of its last page, whose block
+   is b. Learn, too, which bytes keys are made of. */
 DLPI_COLD
 static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
     dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
@@ -11721,7 +11751,8 @@ static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_
     s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
 }
 
-/* Have the segment go on behind the page of which a block was made. */
+/* Move the segment on behind the page that was parsed last: its state, token and last key. The
+   page's block b is appended to the segment's blocks, or freed if it is empty. */
 DLPI_COLD
 static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
     const dlpi_s3_key *last = &l->last[0];
@@ -11748,8 +11779,8 @@ static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block
     l->held += b->n;
 }
 
-/* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
-   again. */
+/* Parse and check a page of the segment that has come in body, and keep its records. Returns NULL
+   or an error text; then the page can be asked for again. */
 DLPI_COLD
 static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
                                      size_t n) {
@@ -11779,7 +11810,7 @@ static dlpi_s3_segment *dlpi_s3_segment_new(void) {
     return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
 }
 
-/* Remember the last key that was given out, if it is of the segment's first block. */
+/* Remember the last key that was given out of the segment's first block, if any was. */
 DLPI_COLD
 static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
     dlpi_s3_record r;
@@ -11787,7 +11818,7 @@ static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
     dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
 }
 
-/* Free the segment's first block, all of which was given out, or the segment goes. */
+/* Free the segment's first block. Its records were given out, or the segment is being dropped. */
 DLPI_COLD
 static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     dlpi_s3_block *b = s->blocks;
@@ -11796,7 +11827,7 @@ static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     free(b);
 }
 
-/* Free the first segment. */
+/* Free the list's first segment. */
 DLPI_COLD
 static void dlpi_s3_list_drop(dlp_s3_list *l) {
     dlpi_s3_segment *s = l->first;
@@ -11806,7 +11837,7 @@ static void dlpi_s3_list_drop(dlp_s3_list *l) {
     free(s);
 }
 
-/* Join segments that are over with those behind them that are, too. */
+/* Join each segment that is over with the segments right behind it that are over, too. */
 DLPI_COLD
 static void dlpi_s3_list_join(dlp_s3_list *l) {
     for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
@@ -11825,7 +11856,8 @@ static void dlpi_s3_list_join(dlp_s3_list *l) {
     }
 }
 
-/* Split the segment. Returns the one behind the split; NULL: no memory. */
+/* Split the segment in two at a key. left: how many keys the second seems to have. Returns the
+   second segment, or NULL if there is no memory. */
 DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
                                          const dlpi_s3_key *split, double left) {
@@ -11844,8 +11876,8 @@ static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
     return more;
 }
 
-/* Split the segment behind the groups of keys that begin as its last page does, at most n times.
-   Returns whether it was split. */
+/* Split the segment behind groups of keys that begin as its last page does, at most n times. from:
+   bytes that all of its keys share. Returns whether it was split. */
 DLPI_COLD
 static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
     dlpi_s3_segment *at = s;
@@ -11864,7 +11896,7 @@ static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from,
     return at != s;
 }
 
-/* Split the segment, into at most n more. Returns whether that was possible. */
+/* Split the segment into at most n more. Returns false if that was not possible. */
 DLPI_COLD
 static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
@@ -11879,7 +11911,8 @@ static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     return true;
 }
 
-/* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+/* True if the segment, the i-th, may have a page under way. Segments behind the first may not while
+   too many bytes are kept before their turn. */
 DLPI_COLD
 static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
     if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
@@ -11887,8 +11920,8 @@ static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uin
            (i < l->most && l->held < DLPI_S3_LIST_HOLD);
 }
 
-/* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
-   may be asked for. */
+/* Return the segment that seems to have most keys left, or NULL if none is worth a split. *out gets
+   the number of pages that may still be asked for. */
 DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
     dlpi_s3_segment *longest = NULL;
@@ -11906,7 +11939,7 @@ static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out
     return *out > 0 ? longest : NULL;
 }
 
-/* Split segments until as many pages can be asked for as may be. */
+/* Split segments until as many pages can be asked for as are allowed at once. */
 DLPI_COLD
 static void dlpi_s3_list_spread(dlp_s3_list *l) {
     dlpi_s3_segment *s;
@@ -11918,7 +11951,7 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-/* Write the query of the segment's next page, its names in order. */
+/* Write the query of the segment's next page, its parameters in the order of their names. */
 DLPI_COLD
 static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
@@ -11934,7 +11967,8 @@ static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, c
     dlpi_s3_out_end(&o);
 }
 
-/* Say what is wrong with the segment's next page. */
+/* Fill in *err (NULL: nothing) for the segment's next page: where it is, and what is wrong. Returns
+   code. */
 DLPI_COLD
 static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
                             dlp_s3_error *err, const char *what) {
@@ -11951,7 +11985,8 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     return code;
 }
 
-/* A record for one more page, with room for its answer; NULL: no memory. */
+/* Return a free record for a page request, with room for the answer, or NULL if there is no
+   memory. */
 DLPI_COLD
 static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     dlpi_s3_page_request *a = l->asks;
@@ -11969,7 +12004,8 @@ static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     return a->body ? a : NULL;
 }
 
-/* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+/* Send the request for the segment's next page. Returns DLP_OK, DLP_ERR_MEMORY, or a code of
+   dlpi_s3_submit, such as DLP_FULL. */
 DLPI_COLD
 static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
     dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
@@ -11992,7 +12028,8 @@ static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *er
     return rc;
 }
 
-/* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+/* Send page requests for all segments that may have one. Returns DLP_OK if any page is under way,
+   else the code of what failed. */
 DLPI_COLD
 static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     uint32_t i = 0;
@@ -12003,7 +12040,7 @@ static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     return l->over.out > 0 || l->over.first ? DLP_OK : rc;
 }
 
-/* Give up all pages that are under way. */
+/* Cancel all page requests of the list. */
 DLPI_COLD
 static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     while (dlpi_s3_over_take(&l->over)) continue;
@@ -12013,7 +12050,8 @@ static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     }
 }
 
-/* Begin the list again, page after page, behind the last key that was given out. */
+/* Begin the list again in one segment, page after page, because the server does not list from a key
+   on. Keys that were given out are passed over. */
 DLPI_COLD
 static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     dlpi_s3_segment *s = l->first;
@@ -12029,7 +12067,8 @@ static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     l->most = 1;
 }
 
-/* A page's request has ended badly. */
+/* Note that the request of a page failed. The segment tells it when its turn comes; but if the
+   server refuses to start at a split, the list goes on page after page. */
 DLPI_COLD
 static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_segment *s = a->of;
@@ -12048,8 +12087,8 @@ static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_one_line(s->error.message);
 }
 
-/* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
-   it takes, or twice as much if the server does not tell. */
+/* Take in the end of a page's request. If the answer did not fit, the next request has more room:
+   as much as the answer takes, or twice as much if the server does not tell. */
 DLPI_COLD
 static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
@@ -12077,7 +12116,8 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     a->of = NULL;
 }
 
-/* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+/* Ask for pages, and take in those that have come. wait: wait until at least one comes. Returns
+   DLP_OK, or the code of what failed. */
 DLPI_COLD
 static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
     dlp_s3_request *r;
@@ -12102,7 +12142,7 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
 
 /* ---- Calls. */
 
-/* Copy what of a description is given. Returns NULL, or what is wrong. */
+/* Copy the texts of a desc. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
     if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket))
@@ -12116,8 +12156,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
-   delimiter is asked for page after page. */
+/* Return how many pages to ask for at once, of an io's requests. It is 1 with any_order, and with a
+   delimiter, since splits would fall into common prefixes. */
 DLPI_COLD
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
@@ -12247,7 +12287,8 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
-/* The bytes that an entry's length says; 0: none, or they are not known. */
+/* Return the bytes of an entry with this length field; 0 if it has none, or if the length is not
+   known. */
 DLPI_COLD
 static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
@@ -12270,7 +12311,7 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The ETag that stands behind a key in the manifest's text; "": none. */
+/* Return the ETag that stands behind a key in the manifest's text; it may be "". */
 DLPI_COLD
 static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
 
@@ -12279,7 +12320,8 @@ static bool dlpi_src_key_same(const char *known, const char *key, const char *et
     return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
 }
 
-/* The place of a key of a version, or the empty one that it would take. */
+/* Return the place in the table of a key with this ETag. If the table lacks the key, it is the
+   empty place that the key would take. n: bytes of the key. */
 DLPI_COLD
 static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
                                    const char *etag) {
@@ -12291,7 +12333,8 @@ static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, si
     }
 }
 
-/* Have a table that one more key leaves half empty at least. */
+/* Make the table large enough that one more key leaves half of it empty. Returns false if there is
+   no memory. */
 DLPI_COLD
 static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
@@ -12308,7 +12351,8 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     return true;
 }
 
-/* Make an array longer. Returns it, or NULL: there is no memory, and it is as it was. */
+/* Change the length of an array to n elements. Returns the array, or NULL if there is no memory:
+   the old array is then untouched. */
 DLPI_COLD
 static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
@@ -12347,8 +12391,8 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
     return more > want ? more : want + 64;
 }
 
-/* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
-   long as keys rise, as those of a list do, a key that is not the last one is new. */
+/* Find a key with this ETag, or add it. Returns its number, DLP_ERR_MEMORY or DLP_ERR_LIMIT. As
+   long as keys rise, as they do in a list, a key that is not the last one is new. */
 DLPI_COLD
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
     size_t n = strlen(key), bytes = n + 1 + strlen(etag);
@@ -12389,7 +12433,8 @@ static dlpi_src_mark dlpi_src_mark_of(const dlp_s3_manifest *m) {
     return (dlpi_src_mark){m->n, m->n_keys, m->text_bytes};
 }
 
-/* Many entries were added, or, with a mark, are not to have been. What only adding wants goes. */
+/* End the adding of many entries: free the table of keys and the unused room. back: where the
+   manifest returns to, so that later entries are undone; NULL: all entries stay. */
 DLPI_COLD
 static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *back) {
     if (back) {
@@ -12404,7 +12449,7 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
-/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+/* True if an ETag may be sent in If-Match: it is strong, and of characters that a head may have. */
 DLPI_COLD
 static bool dlpi_src_etag_good(const char *etag) {
     size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
@@ -12412,7 +12457,7 @@ static bool dlpi_src_etag_good(const char *etag) {
            etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
 }
 
-/* What is wrong with an entry, or NULL. */
+/* Return a text that tells what is wrong with an entry, or NULL if nothing is. */
 DLPI_COLD
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
@@ -12427,7 +12472,7 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     return NULL;
 }
 
-/* As dlp_s3_manifest_add; the entry is in order. */
+/* Add an entry in which nothing is wrong. Returns DLP_OK, DLP_ERR_MEMORY or DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     int64_t key;
@@ -12523,7 +12568,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
-/* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
+/* Read a line without its end. Returns the number of its bytes, -1 at the end of the file, or -2 if
+   the line is longer than DLPI_SRC_LINE_MOST. */
 DLPI_COLD
 static int dlpi_src_line(FILE *f, char *line) {
     int n = 0, c;
@@ -12535,7 +12581,7 @@ static int dlpi_src_line(FILE *f, char *line) {
     return c == EOF && n == 0 ? -1 : n;
 }
 
-/* Decode a key in its place. Returns what is wrong with it, or NULL. */
+/* Decode the %XX of a key in its place. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
@@ -12558,7 +12604,8 @@ static const char *dlpi_src_key_decode(char *key) {
     return NULL;
 }
 
-/* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
+/* Parse a line of n bytes into an entry, whose texts stay in the line. Returns NULL or an error
+   text. */
 DLPI_COLD
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     char *column[DLPI_SRC_COLUMNS + 1] = {line};
@@ -12591,6 +12638,7 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     return dlpi_src_entry_wrong(e);
 }
 
+/* Add an entry for each line of a file that is no comment. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
                                    dlp_s3_error *err) {
@@ -12802,7 +12850,7 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
     return q;
 }
 
-/* Take q, which comes after before (NULL: it is the first), out of its list. */
+/* Take q out of its list. before: the record in front of q, or NULL if q is the first. */
 DLPI_COLD
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
     if (before)
@@ -12812,6 +12860,7 @@ static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get
     if (l->last == q) l->last = before;
 }
 
+/* Take a free record. If none is free, wait for one (waits), or return NULL. */
 DLPI_COLD
 static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
     dlpi_src_get *q;
@@ -12833,7 +12882,7 @@ static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* NULL: no pipe calls. */
+/* Return the pipe that makes a call, or NULL if no pipe does. call may be NULL. */
 DLPI_COLD
 static const dlp_pipe *dlpi_src_pipe_of(const dlp_call *call) {
     return call != NULL && call->w != NULL ? call->w->p : NULL;
@@ -12844,13 +12893,15 @@ static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopp
 
 /* ---- one item, step by step ---- */
 
+/* Note in the record why its item failed (DLPI_SRC_*). Returns false. */
 DLPI_COLD
 static bool dlpi_src_fails(dlpi_src_get *q, int what) {
     q->what = what;
     return false;
 }
 
-/* Do bytes that came, or are known to come, fit? */
+/* True if an item of so many bytes fits into the room for items; if not, q->what tells why. The
+   bytes have come, or the manifest tells their number. */
 DLPI_COLD
 static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
     q->got = bytes;
@@ -12860,8 +12911,9 @@ static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t byt
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
-/* A whole object whose size is known has no more room than that: so it is known not to be larger
-   than a part, where that is so, and asked for without a range, which some servers refuse. */
+/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to that
+   size: so an object that is not larger than a part is asked for without a range, which some
+   servers refuse. */
 DLPI_COLD
 static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
@@ -12879,7 +12931,8 @@ static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s
     if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
-/* Whether a whole object turned out to be another size than the manifest's, which is *is. */
+/* True if the answer to a request for a whole object shows another size than the manifest tells.
+   *is gets the size in the answer, in any case. */
 DLPI_COLD
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
@@ -12887,7 +12940,8 @@ static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at,
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
-/* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
+/* Set up a record for an item, and fill in its request. True if the request can be sent; false if
+   the item has failed already, and q->what tells why. */
 DLPI_COLD
 static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
     q->item = item;
@@ -12905,7 +12959,7 @@ static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *i
     return true;
 }
 
-/* The request of one item is over: look at what came. */
+/* Judge the ended request of a single item: set q->got, and q->what if the item failed. */
 DLPI_COLD
 static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
@@ -12917,7 +12971,8 @@ static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
         dlpi_src_fits(s, q, r->received);
 }
 
-/* How messages call an object; the end of a long key says more than its beginning. */
+/* Write "s3://bucket/key" for a message. Only the end of a long key is written, because it says
+   more than the beginning. */
 DLPI_COLD
 static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
@@ -12926,6 +12981,8 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     dlpi_s3_one_line(text);
 }
 
+/* Append formatted text at text + at. Returns the new length, which is size or more if it was
+   cut. */
 DLPI_COLD
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -12940,7 +12997,7 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
     return n > 0 ? at + (size_t)n : at;
 }
 
-/* What went wrong with a request, in 255 bytes: what names it first, what explains it last. */
+/* Write in 255 bytes why a request failed: the object's name first, what may be cut last. */
 DLPI_COLD
 static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
@@ -12964,7 +13021,8 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
         dlpi_src_add_text(text, size, n, " code %d", r->code);
 }
 
-/* The item failed: say why. Returns what fetch returns. */
+/* Report by dlp_fail why an item failed. Returns the code for fetch: DLP_ERR_LENGTH or
+   _CALLBACK. */
 DLPI_COLD
 static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
@@ -12997,7 +13055,8 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     }
 }
 
-/* Make an item of what came. Returns what fetch returns. */
+/* Make an item of the bytes that came, by decode if there is one. Returns the code for fetch: 0,
+   the one that decode returned, or an error code if the item failed. */
 DLPI_COLD
 static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
     const dlpi_s3_source *s = w->source;
@@ -13009,14 +13068,15 @@ static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
 
 /* ---- fetches that wait ---- */
 
-/* Close the I/O: what it has is dropped. */
+/* Close the I/O and set *io to NULL. Its requests are dropped. */
 DLPI_COLD
 static void dlpi_src_drop(dlp_s3_io **io) {
     dlp_s3_io_close(*io);
     *io = NULL;
 }
 
-/* Has a pipe been stopped for longer than most requests take? Called every DLPI_SRC_LOOK_MS. */
+/* True if a pipe was found stopped in DLPI_SRC_STOP_LOOKS calls, which *looks counts. Called every
+   DLPI_SRC_LOOK_MS, so most requests have ended by then. p may be NULL. */
 DLPI_COLD
 static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
     return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
@@ -13027,6 +13087,7 @@ static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_err
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
+/* Note in a request that it could not be sent or was given up. Returns rc, the code of that. */
 DLPI_COLD
 static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     if (r->error.code == 0)
@@ -13037,7 +13098,8 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     return rc;
 }
 
-/* Do one request, with an I/O that has no other. Returns r->code, which may be DLP_STOPPED. */
+/* Send one request and wait for its end. *io has no other request; if it is NULL, it is opened. p:
+   the pipe whose stop ends the wait, or NULL. Returns r->code, DLP_STOPPED if it was given up. */
 DLPI_COLD
 static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
                          dlp_s3_request *r) {
@@ -13054,22 +13116,26 @@ static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe
 
 /* ---- workers ---- */
 
+/* Return the bytes of a record's decode buffer, a multiple of 64; 0 if it has none. */
 DLPI_COLD
-static uint64_t dlpi_src_stride(const dlpi_s3_source *s) { /* of a record's buffer */
+static uint64_t dlpi_src_stride(const dlpi_s3_source *s) {
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
+/* Return how many items a joint request may have; 1 if requests are not joined. */
 DLPI_COLD
 static int dlpi_src_mates(const dlpi_s3_source *s) {
     int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
+/* Return how many pieces all records of a worker need. */
 DLPI_COLD
-static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) { /* of all records */
+static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) {
     return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
+/* Free a worker, which may be NULL or only partly made, and close its I/Os. */
 DLPI_COLD
 static void dlpi_src_worker_free(dlpi_src_worker *w) {
     if (w == NULL) return;
@@ -13112,6 +13178,8 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     return w;
 }
 
+/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, with *state
+   untouched. */
 DLPI_COLD
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
@@ -13134,13 +13202,15 @@ static void dlpi_src_worker_exit(void *user, int worker, void *state) {
     dlpi_src_worker_free(w);
 }
 
-/* Has a worker of a pipe what wire gives it? */
+/* True if state was made by dlpi_src_worker_init, as the stage of the call tells. If no pipe calls,
+   any state but NULL is believed. */
 DLPI_COLD
 static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
+/* Return the worker state of an item, or NULL if it is none of this source. */
 DLPI_COLD
 static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
@@ -13152,7 +13222,7 @@ static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
-/* dlp_dataset.fetch. */
+/* Fetch one item and wait for it: dlp_dataset.fetch. */
 DLPI_COLD
 static int dlpi_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
@@ -13173,7 +13243,8 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* Ranges of one object: may b follow a in one request? */
+/* True if one request may read range a and then b: b lies behind a in the same object, and the gap
+   is short enough. */
 DLPI_COLD
 static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
@@ -13181,6 +13252,8 @@ static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
+/* True if an item may share a request: it is a range of known length, and no joint request of it
+   failed. */
 DLPI_COLD
 static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
@@ -13191,7 +13264,8 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
-/* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
+/* Take the nearest held neighbour of the ranges first to last off its list, if one request can read
+   them together. Returns it, or NULL. *is_before is set to true if it lies before first. */
 DLPI_COLD
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
@@ -13213,7 +13287,8 @@ static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *
     return best;
 }
 
-/* Gather the oldest held item and its neighbours, in the order of their ranges. NULL: none. */
+/* Take the oldest held item and its neighbours off the list. Returns the record of the lowest
+   range, whose mates follow in order, or NULL if nothing is held. */
 DLPI_COLD
 static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     dlpi_src_get *first = dlpi_src_take(&w->held), *last = first, *q;
@@ -13233,7 +13308,7 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     return first;
 }
 
-/* One request for first and its mates. */
+/* Fill in the request of first so that it reads the ranges of first and its mates. */
 DLPI_COLD
 static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     dlp_s3_request *r = &first->request;
@@ -13253,7 +13328,8 @@ static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     r->pieces = first->piece;
 }
 
-/* Undo a gathering: each is held again. alone: and to be asked for by itself. */
+/* Undo a gathering: put first and its mates back at the front of the held list, because they waited
+   longest. alone: from now on, each gets a request of its own. */
 DLPI_COLD
 static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     dlpi_src_list apart = {NULL, NULL};
@@ -13268,7 +13344,8 @@ static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     w->held.first = apart.first;
 }
 
-/* A request is over, by its code. */
+/* Take in the end of the request of first and its mates. All go to w->over; but if a joint request
+   failed, they are held again, each for a request of its own. */
 DLPI_COLD
 static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     bool joint = first->mate != NULL;
@@ -13285,7 +13362,8 @@ static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     }
 }
 
-/* Begin requests for what is held, as many as there is room for. Returns 0, or negative: broken. */
+/* Send requests for held items until the I/O is full. Returns 0, or a negative code: it is
+   broken. */
 DLPI_COLD
 static int dlpi_src_flush(dlpi_src_worker *w) {
     dlpi_src_get *first;
@@ -13310,7 +13388,7 @@ static int dlpi_src_flush(dlpi_src_worker *w) {
     return 0;
 }
 
-/* The pipe was stopped: nothing is waited for any more. */
+/* Close the I/O of a worker whose pipe was stopped. All of its items fail as stopped. */
 DLPI_COLD
 static void dlpi_src_give_up(dlpi_src_worker *w) {
     dlpi_src_drop(&w->io);
@@ -13325,7 +13403,8 @@ static void dlpi_src_give_up(dlpi_src_worker *w) {
     }
 }
 
-/* Let requests move, for at most timeout_ms. Returns 0, or negative: broken. */
+/* Send held requests, and wait for ended ones, for at most timeout_ms; not at all if some item is
+   over. Returns 0, or a negative code if the I/O is broken. */
 DLPI_COLD
 static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     dlp_s3_request *done[64];
@@ -13341,6 +13420,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
+/* Begin to fetch an item: dlp_async.submit. Returns 0, DLP_FULL, or the code of a failure. */
 DLPI_COLD
 static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
     const dlpi_s3_source *s = user;
@@ -13360,8 +13440,8 @@ static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_
     return rc;
 }
 
-/* Settle what is over. With a decode one at a time: its place is free for the next request, and
-   sockets are looked at, before the next decode. */
+/* Settle ended items and give them back. Returns how many. With a decode it is one at a time: so
+   its record serves the next request, and sockets are looked at, before the next decode. */
 DLPI_COLD
 static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, most = w->source->d.decode ? 1 : max;
@@ -13374,8 +13454,9 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
     return n;
 }
 
-/* Behind a stop the first reap only takes note: what it gave back could still be taken for items
-   that failed. From the second on the pipe wants nothing but the records. */
+/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0, because its items
+   could still be taken for failed ones. Later calls give up all requests, because the pipe wants
+   only the records back. */
 DLPI_COLD
 static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
                                int *code, int max, int timeout_ms) {
@@ -13402,6 +13483,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
+/* Find the manifest's entry of a part. Returns 0, or DLP_ERR_CALLBACK if there is none. */
 DLPI_COLD
 static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
@@ -13410,6 +13492,8 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
+/* Compare an object's bytes with those that the manifest tells, if it tells any. Returns 0, or
+   DLP_ERR_CALLBACK if they differ. */
 DLPI_COLD
 static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
@@ -13421,7 +13505,9 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
+/* Read the bytes of a part's entry to the memory at to. etag: the ETag that the object must have,
+   if it is a strong one, in place of the manifest's; or NULL. Returns 0, DLP_ERR_LENGTH or
+   DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
@@ -13452,7 +13538,8 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Learn the size of what is to be downloaded, and the ETag that it has to have. */
+/* Ask by HEAD for an object's size and ETag (r->etag), and set at->length to the bytes to download.
+   Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
@@ -13472,7 +13559,8 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
     return rc;
 }
 
-/* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
+/* Download an entry into a file by way of a mapping. The file's blocks are allocated first, so that
+   a full disk is an error and no SIGBUS. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                 const dlp_s3_entry *at, const char *etag, int fd) {
@@ -13518,6 +13606,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     return rc;
 }
 
+/* Tell how many items a part has by the manifest, 0 if that is not known: dlp_part_desc.count. */
 DLPI_COLD
 static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     const dlpi_s3_source *s = user;
@@ -13527,7 +13616,7 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-/* dlp_source.parts. */
+/* Fill in what the source knows of a desc of parts: dlp_source.parts. */
 DLPI_COLD
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
@@ -13554,7 +13643,8 @@ typedef struct dlpi_src_rows {
     uint64_t n_pieces;   /* in use */
 } dlpi_src_rows;
 
-/* The row behind the last one that a request from row x->at on may read. entry: of the manifest. */
+/* Return the end of the rows that a request from row x->at on may read: they are rows of one entry
+   of the manifest, and of at most joint_bytes. */
 DLPI_COLD
 static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
@@ -13563,7 +13653,8 @@ static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     return end - x->at > most ? x->at + most : end;
 }
 
-/* A wanted row's piece, and one of what lies before it and is not wanted. */
+/* Add a wanted row to a request, as a piece of the chunk's memory. gap: rows before it that nobody
+   wants; they become a piece without memory. */
 DLPI_COLD
 static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
     uint64_t bytes = x->s->d.row_bytes;
@@ -13581,7 +13672,8 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
-/* A request for wanted rows up to end, with gaps that are short enough. */
+/* Fill a request with the wanted rows from x->at up to end. Stop before a gap that is too long, and
+   move x->at on. */
 DLPI_COLD
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
@@ -13598,7 +13690,8 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
     }
 }
 
-/* Make the next request. Returns false: all were made. */
+/* Fill in the next request for rows of the chunk. Returns false if requests for all rows were
+   made. */
 DLPI_COLD
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
@@ -13624,6 +13717,8 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
+/* Begin to read a chunk's rows to the memory at to. Returns false if there is no memory; end it in
+   any case (dlpi_src_rows_end). */
 DLPI_COLD
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
@@ -13659,6 +13754,8 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
+/* Send requests until no row is left, or no record or no room in the I/O is free. Returns 0, or
+   DLP_ERR_CALLBACK if one failed. */
 DLPI_COLD
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
@@ -13681,7 +13778,8 @@ static int dlpi_src_joint_send(dlpi_src_joint *x) {
     }
 }
 
-/* Take back what is over. Returns 0, or failure. */
+/* Wait DLPI_SRC_LOOK_MS for ended requests, and make their records idle. Returns 0, or
+   DLP_ERR_CALLBACK if a request failed, the I/O is broken, or the pipe was stopped. */
 DLPI_COLD
 static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     dlp_s3_request *done[16];
@@ -13699,6 +13797,7 @@ static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     return rc;
 }
 
+/* Read all rows, by one I/O and as many records as are free. Returns 0 or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
@@ -13750,13 +13849,13 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     return rc;
 }
 
-/* dlp_chunk_fn. */
+/* Read a chunk's first field: dlp_chunk_fn. */
 DLPI_COLD
 static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* dlp_source.chunks. */
+/* Fill in what the source knows of a desc of chunks: dlp_source.chunks. */
 DLPI_COLD
 static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
@@ -13769,7 +13868,7 @@ static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
 
 /* ---- open, wire, close ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return a text that tells what is wrong with a desc, or NULL if nothing is. */
 DLPI_COLD
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (d->s3 == NULL) return "s3: is NULL; use dlp_s3_open";
@@ -13800,7 +13899,7 @@ static void dlpi_src_lengths(dlpi_s3_source *s) {
     }
 }
 
-/* What is wrong with the room for items, or NULL. */
+/* Set the room that an item has: capacity, unit, direct, ragged. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
@@ -13816,7 +13915,8 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
-/* Count the rows of all entries. What is wrong with them, or NULL. */
+/* Count the rows of all entries into s->first_row, if row_bytes is set. Returns NULL or an error
+   text. */
 DLPI_COLD
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
@@ -13836,7 +13936,8 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     return NULL;
 }
 
-/* tell: that the server is away. */
+/* Tell in buf that the server has not answered for a while: dlp_workers_desc.tell. Returns the
+   length of the text, 0 if there is nothing to tell. */
 DLPI_COLD
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)user;

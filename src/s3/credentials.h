@@ -76,7 +76,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+/* Split the URL, and write the request. Returns NULL or an error text. */
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
     dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};

@@ -99,7 +99,7 @@ static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     }
 }
 
-/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+/* Keep "user:password" as the header of a proxy. Returns NULL or an error text. */
 static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
     char text[512];
     const char *colon = memchr(at, ':', n);
@@ -120,7 +120,7 @@ static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n
     return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
 }
 
-/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+/* Take a proxy's URL apart. Returns NULL or an error text, in words without any of it. */
 static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
     const char *wrong;

@@ -252,7 +252,7 @@ static bool dlpi_s3_host_ok(const char *host) {
 }
 
 /* Take "host", "host:80" or "[::1]:80" apart: host without brackets, in small letters, and the
-   port, or the one given. Returns NULL, or what is wrong. */
+   port, or the one given. Returns NULL or an error text. */
 static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], uint16_t *port) {
     const char *colon, *end = at + n;
     size_t host_n;
@@ -336,7 +336,7 @@ static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t si
 }
 
 /* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
-   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+   is there of it. Returns NULL or an error text, in words without any of the URL. */
 static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
