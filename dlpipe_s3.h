@@ -3650,7 +3650,7 @@ typedef struct dlpi_s3_conn {
     char why[160];                       /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
-/* "127.0.0.1:80", "[::1]:80". */
+/* Write an address as text: "127.0.0.1:80", "[::1]:80". */
 static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (a->at.any.sa_family == AF_INET6) {
@@ -3662,7 +3662,7 @@ static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size
     }
 }
 
-/* Ports may differ. */
+/* True if two addresses are of the same host; their ports may differ. */
 static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
     if (a->at.any.sa_family != b->at.any.sa_family) return false;
     if (a->at.any.sa_family == AF_INET6)
@@ -3671,7 +3671,7 @@ static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address
     return a->at.v4.sin_addr.s_addr == b->at.v4.sin_addr.s_addr;
 }
 
-/* Make the address of a host that is a number. Returns false: it is a name. */
+/* Make the address of a host that is given as a number. Returns false if host is a name. */
 static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
     dlpi_s3_address a;
     memset(&a, 0, sizeof a);
@@ -3690,6 +3690,7 @@ static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_add
     return true;
 }
 
+/* Note an errno and an error text for a connection. Returns DLP_S3_BROKEN. */
 static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     char to[64];
     dlpi_s3_address_text(&c->address, to, sizeof to);
@@ -3698,8 +3699,8 @@ static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     return DLP_S3_BROKEN;
 }
 
-/* What a transport says in why stays; its errno says of what kind it is: EKEYREJECTED for a server
-   that is not trusted, which no repetition mends. */
+/* Set errnum, and why if the transport left it empty, for a transport that failed. EKEYREJECTED:
+   the server is not trusted, which no retry mends. Returns DLP_S3_BROKEN. */
 static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
     c->why[sizeof c->why - 1] = '\0';
@@ -3707,18 +3708,18 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     return DLP_S3_BROKEN;
 }
 
-/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
-   is no such code. */
+/* Return the code of a transport's read or write of n bytes, or DLP_S3_BROKEN if the call failed or
+   the code is not a valid one. */
 static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }
 
-/* Whether it was made by this process: a child leaves its parent's connections alone. */
+/* True if this process made the connection: a child leaves its parent's connections alone. */
 static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) { return c->pid == getpid(); }
 
-/* End the session and close the socket; nothing that is already closed. The child of a fork ends
-   nothing that its parent goes on with: its session meets a file that takes no bytes. */
+/* End the session and close the socket, if it is open. The child of a fork must not end a session
+   that its parent goes on with: there the session's last bytes go to a file that takes none. */
 static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     bool mute = true;
     if (c->fd < 0) return;
@@ -3734,9 +3735,9 @@ static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     c->state = 0;
 }
 
-/* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
-   read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
-   and errnum, and nothing to close. */
+/* Begin to connect. tls: NULL for a plain connection. host: the name that TLS verifies, borrowed
+   until dlpi_s3_conn_step has returned 0. Returns 0: go on with dlpi_s3_conn_step, at once if you
+   like; or DLP_S3_BROKEN with why and errnum, and nothing to close. */
 static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
                              const dlp_s3_transport *tls, const char *host) {
     int one = 1, errnum;
@@ -3757,6 +3758,7 @@ static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
     return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
 }
 
+/* Look whether the socket is connected. Returns 0: it is; DLP_S3_WANT_WRITE; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     struct pollfd p = {.fd = c->fd, .events = POLLOUT};
     int errnum = 0;
@@ -3768,7 +3770,8 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     return 0;
 }
 
-/* A proxy has answered, or has ended the connection (why not NULL). */
+/* Judge the proxy's answer to CONNECT. why: NULL, or why the answer is not whole. Returns 0 if the
+   tunnel is open, or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
     if (!why && status >= 200 && status < 300) {
@@ -3788,8 +3791,9 @@ static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     return DLP_S3_BROKEN;
 }
 
-/* Ask the proxy for a tunnel. A server of TLS says nothing before it is asked, so the end of the
-   answer's head is the last byte that may be there. */
+/* Ask the proxy for a tunnel and read its answer. A TLS server says nothing before it is asked, so
+   no byte comes behind the answer's head. Returns 0: it is open; DLP_S3_WANT_*; or
+   DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     char byte;
     while (c->tunnel_at < c->tunnel_n) {
@@ -3816,8 +3820,9 @@ static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
-/* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
-   socket is ready for that; DLP_S3_BROKEN: why, errnum; it is to be closed. */
+/* Take the next steps of opening a connection. Returns 0: it can be read and written;
+   DLP_S3_WANT_READ or _WRITE: call again when the socket is ready for that; DLP_S3_BROKEN, with why
+   and errnum: close it. */
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
@@ -3832,8 +3837,8 @@ static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     return code;
 }
 
-/* Read what is there. Returns 1..n; 0: the server has ended the stream, whole; DLP_S3_WANT_*;
-   DLP_S3_BROKEN. n: not 0. */
+/* Read at most n bytes (not 0) that are there. Returns how many; 0 if the server has properly ended
+   the stream; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
@@ -3847,7 +3852,8 @@ static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     return dlpi_s3_conn_fail(c, "reading from", errno);
 }
 
-/* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
+/* Write at most n bytes, as many as fit. Returns how many; DLP_S3_WANT_*: offer the same bytes
+   again; or DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
@@ -3861,8 +3867,8 @@ static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     return dlpi_s3_conn_fail(c, "writing to", errno);
 }
 
-/* Whether bytes may lie ready in the session, of which the socket knows nothing: read before one
-   waits. */
+/* True if the session may have decrypted bytes of which the socket knows nothing: read them before
+   waiting for the socket. */
 static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
@@ -3954,8 +3960,8 @@ static long dlpi_s3_bio_ctrl(BIO *b, int what, long number, void *at) {
     return what == BIO_CTRL_EOF ? s->ended : 0;
 }
 
-/* OpenSSL has a new ticket: kept in place of the host's last one, or of the one unused for longest.
-   Returns 1: it is ours to free. */
+/* Keep a new ticket that OpenSSL offers, in place of the host's last one or of the one unused for
+   longest. Returns 1: the ticket is ours to free. */
 static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     const dlpi_s3_session *s = (const dlpi_s3_session *)SSL_get_app_data(ssl);
     dlpi_s3_ticket *t = s->own->tickets;
@@ -3976,7 +3982,8 @@ static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* Offer the host's ticket: a copy of it, since sessions of other threads may use it meanwhile. */
+/* Offer the host's ticket to the server: a copy, since sessions of other threads may use it
+   meanwhile. */
 static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION *copy = NULL;
     pthread_mutex_lock(&s->own->lock);
@@ -4000,7 +4007,7 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
-/* The server asks for a certificate of ours. Returns 0: there is none. */
+/* Note that the server asks for a certificate of the client. Returns 0: there is none. */
 static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
     (void)cert;
     (void)key;
@@ -4017,7 +4024,7 @@ static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size
     return false;
 }
 
-/* Returns NULL: why, errno. */
+/* Make what the sessions of this process share. Returns NULL, with why and errno, if that fails. */
 static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size_t size) {
     dlpi_s3_tls_own *own = (dlpi_s3_tls_own *)calloc(1, sizeof *own);
     dlpi_s3_copy(why, size, "no memory for TLS");
@@ -4049,7 +4056,9 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     return own;
 }
 
-/* What this process' sessions share. A parent's stays as it is: it cannot be freed safely. */
+/* Return what the sessions of this process share; make it if there is none. Returns NULL, with why
+   and errno, if that fails. What a parent process made stays as it is: it cannot be freed
+   safely. */
 static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t size) {
     dlpi_s3_tls_own *found = DLPI_LOAD_ACQ(&tls->own), *own; /* O2 <- O1 */
     if (found && found->pid == getpid()) return found;
@@ -4059,8 +4068,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t siz
     return found;
 }
 
-/* Say whom the certificate must be for. Without a name nothing would be checked. Names count among
-   the alternative ones alone (RFC 9525, 6.3): a common name is none. */
+/* Tell OpenSSL which host the certificate must be for; without a host nothing would be checked.
+   Only alternative names count, no common name (RFC 9525, 6.3). Returns false if that fails. */
 static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     dlpi_s3_address unused;
     if (!host[0]) return false;
@@ -4115,7 +4124,8 @@ static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session
     return DLP_S3_BROKEN;
 }
 
-/* Put into words what went wrong, to be told at every further call; and its kind into broken. */
+/* Set s->why and s->broken, an errno, to what went wrong; every further call tells it again. error:
+   of SSL_get_error. */
 static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     unsigned long e = ERR_peek_error();
     const char *words = e ? ERR_reason_error_string(e) : NULL;
@@ -4148,8 +4158,8 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     }
 }
 
-/* What to do when a call got no further: DLP_S3_WANT_*, DLP_S3_BROKEN; 0: the server has ended the
-   session, where that may be. */
+/* Find out why a call of OpenSSL got no further. Returns DLP_S3_WANT_*; 0 if the server has ended
+   the session and may_end is set; or DLP_S3_BROKEN, with why and errno. */
 static int dlpi_s3_tls_wants(dlpi_s3_session *s, bool may_end, char *why, size_t size) {
     int error = s->broken ? SSL_ERROR_NONE : SSL_get_error(s->ssl, 0);
     if (error == SSL_ERROR_WANT_READ) return DLP_S3_WANT_READ;
@@ -4169,8 +4179,8 @@ static int dlpi_s3_tls_handshake(void *session, char *why, size_t size) {
     return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0 : dlpi_s3_tls_wants(s, false, why, size);
 }
 
-/* As many records as are there. What breaks it after the first is kept for the next call: the
-   library tells it only once. */
+/* Read as many TLS records as are there: dlp_s3_transport.read. If it fails after the first record,
+   the next call tells it, because OpenSSL tells it only once. */
 static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     size_t got = 0, total = 0;
@@ -4206,7 +4216,8 @@ static int dlpi_s3_tls_pending(void *session) {
     return SSL_has_pending(((const dlpi_s3_session *)session)->ssl);
 }
 
-/* A session that went well is ended with a word, without which its ticket would be void. */
+/* Free a session: dlp_s3_transport.close. If it went well, send the close_notify alert first,
+   without which its ticket would be void. */
 static void dlpi_s3_tls_close(void *session) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     ERR_clear_error();
@@ -4216,9 +4227,9 @@ static void dlpi_s3_tls_close(void *session) {
     free(s);
 }
 
-/* Make a transport of OpenSSL. ca_file: PEM, copied; NULL: what AWS_CA_BUNDLE names, else the
-   system's. Returns 0, DLP_ERR_ARG (it cannot be read), DLP_ERR_MEMORY. Nothing of OpenSSL is
-   called yet. */
+/* Make a transport of OpenSSL, without calling OpenSSL yet. ca_file: PEM, copied; NULL: what
+   AWS_CA_BUNDLE names, else the system's. Returns 0, DLP_ERR_ARG if it cannot be read,
+   DLP_ERR_MEMORY. */
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
@@ -4240,7 +4251,8 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     return 0;
 }
 
-/* After the last of its sessions. Others' transports, and none at all, stay as they are. */
+/* Free a transport of OpenSSL, after the last of its sessions. Any other transport is left as it
+   is. */
 static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
@@ -4266,7 +4278,7 @@ static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
 #define DLPI_S3_FREEADDRINFO freeaddrinfo
 #endif
 
-/* Whether there is a route: a datagram socket says so without sending anything. */
+/* True if there is a route to an address: a datagram socket tells that without sending anything. */
 static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     int fd = dlpi_fd_above(socket(a->at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rc;
     if (fd < 0) return false;
@@ -4275,6 +4287,8 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     return rc == 0;
 }
 
+/* Set why and *errnum (EAGAIN: retry later; ENXIO) for rc of getaddrinfo. Returns
+   DLP_ERR_REMOTE. */
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
@@ -4285,8 +4299,8 @@ static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why
 }
 
 /* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
-   how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
-   ENXIO. A name makes it wait, for as long as the resolver likes. */
+   how many, 1..max; or DLP_ERR_REMOTE with why, and errnum EAGAIN (may be found later) or ENXIO. A
+   name waits for the resolver, for as long as that likes. */
 static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
                            int *errnum, char *why, size_t size) {
     struct addrinfo hints, *list = NULL;
@@ -6311,18 +6325,18 @@ typedef struct dlpi_s3_scratch {
     dlpi_s3_conn conn;
 } dlpi_s3_scratch;
 
+/* Return the time that is ms from now, in ns of the monotonic clock. */
 DLPI_COLD
-static uint64_t dlpi_s3_in_ms(int64_t ms) { /* of the monotonic clock */
-    return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u;
-}
+static uint64_t dlpi_s3_in_ms(int64_t ms) { return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u; }
 
+/* True if the time of a wait is over, or its stop is set. */
 DLPI_COLD
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
 }
 
-/* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
-   turns, since a stop wakes nobody there. Returns false: nothing came. */
+/* Wait for events of a descriptor (-1: just wait), for at most most_ms and as long as w allows. It
+   waits in turns of 50 ms, since a stop wakes nobody. Returns true if an event came. */
 DLPI_COLD
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
     uint64_t end = dlpi_s3_in_ms(most_ms);
@@ -6353,8 +6367,8 @@ typedef struct dlpi_s3_ask {
     char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
-/* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
-   containers. */
+/* True for the addresses that AWS lets credentials travel to without TLS: loopback, and the
+   connection-local services of containers. */
 DLPI_COLD
 static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
@@ -6366,7 +6380,8 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL, and write the request. Returns NULL or an error text. */
+/* Split the URL into its server and its path, and write the request into s->out. Returns NULL or an
+   error text. */
 DLPI_COLD
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
@@ -6393,8 +6408,8 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     return s->out_n < sizeof s->out ? NULL : "URL, role and token are too long together";
 }
 
-/* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
-   see s->conn.why. */
+/* Take in n bytes of the answer. Returns 1 if the answer is whole, 0 if more is to come, or
+   DLP_S3_BROKEN with s->conn.why. */
 DLPI_COLD
 static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
     const char *body;
@@ -6418,7 +6433,8 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
     return DLP_S3_BROKEN;
 }
 
-/* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+/* Connect, send and read as far as that goes without waiting. Returns 1 if the answer is whole, or
+   DLP_S3_WANT_READ, DLP_S3_WANT_WRITE or DLP_S3_BROKEN. */
 DLPI_COLD
 static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
@@ -6442,7 +6458,8 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     return n;
 }
 
-/* Ask one address. */
+/* Send the request to one address, and wait for the answer. Sets a->status, or a->why if none
+   came. */
 DLPI_COLD
 static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
@@ -6461,7 +6478,8 @@ static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_add
     dlpi_s3_conn_close(&s->conn);
 }
 
-/* Ask once. The answer is in s->answer, and ends there with a zero byte. */
+/* Send the request to the server's addresses, one after the other, until one answers. Sets
+   a->status, or a->why if none did. The answer is in s->answer, and ends there with a zero byte. */
 DLPI_COLD
 static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const dlpi_s3_wait *w) {
@@ -6485,8 +6503,8 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* Ask, again after a while where the table of what is sent again says so. Returns true if the
-   answer is 200; else s->word is an error code out of it, or "". */
+/* Send the request, and again after a while if the classifier says so. Returns true if the answer
+   is 200. If not, s->word is an error code out of the answer, or "". */
 DLPI_COLD
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
@@ -6520,12 +6538,14 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     return false;
 }
 
+/* Fill in err: "credentials (source): what". Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
-/* An answer that does not help; s->word: an error code out of it, or "". */
+/* Fill in err for a request without a useful answer. s->word: the answer's error code, or "".
+   Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
@@ -6541,8 +6561,9 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 
 /* ---- sources ---- */
 
-/* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
-   0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
+/* Set who->expires_s by s->expires, the text of the answer. clock_s: the time by the clock of the
+   server, or 0; if our clock differs, the time for which the credentials live counts. Returns
+   DLP_OK, or DLP_ERR_REMOTE if they have expired. */
 DLPI_COLD
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
@@ -6565,7 +6586,8 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
-/* Read the JSON in s->answer; token: the name of its token. */
+/* Read credentials from the JSON in s->answer. token: the name of the session token there; clock_s:
+   as in dlpi_s3_fetched_until. */
 DLPI_COLD
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
@@ -6600,7 +6622,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
 }
 
 /* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
-   shell is done, and no shell is run. Returns their number, or -1: a quote is open, or too many. */
+   shell is done. to: memory for the words. Returns their number, or -1: a quote is open, or too
+   many. */
 DLPI_COLD
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
@@ -6627,7 +6650,8 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
     return n;
 }
 
-/* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
+/* Have the new program close the descriptors that it would inherit: other code opened them without
+   O_CLOEXEC. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
@@ -6642,8 +6666,8 @@ static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     return e;
 }
 
-/* Start it: in a group of its own, with default signals, nothing to read, and its output in a pipe.
-   Returns 0 or an errno. */
+/* Start a program in a process group of its own, with default signals, no input, and its output in
+   a pipe, *out. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
     posix_spawn_file_actions_t actions;
@@ -6679,7 +6703,7 @@ no_actions:
     return e;
 }
 
-/* Read what it says. Returns NULL, or why not. */
+/* Read all output of a program into s->answer. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
     s->n = 0;
@@ -6696,8 +6720,8 @@ static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s
     }
 }
 
-/* End it with all that it started. As long as it is a child that nobody has waited for, dead or
-   not, its number, and so its group's, is nobody else's. */
+/* Kill the program's process group. As long as the child pid has not been waited for, dead or not,
+   no other process or group has its number. */
 DLPI_COLD
 static void dlpi_s3_process_kill(pid_t pid) {
     siginfo_t info;
@@ -6705,8 +6729,9 @@ static void dlpi_s3_process_kill(pid_t pid) {
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(-pid, SIGKILL);
 }
 
-/* Await its end, and bring that about where it does not come in time. The status may be lost to a
-   waitpid of the program's, or to SIGCHLD ignored: then what it said must do. */
+/* Wait for the end of a program. If its time is over, kill it and set *late, which tells that it
+   was killed. Returns its status, or 0 if a waitpid of the user's, or SIGCHLD ignored, took that
+   away: then its output must do. */
 DLPI_COLD
 static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     int status = 0;
@@ -6762,14 +6787,16 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
-/* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+/* True if a token can be sent. A container's token is the whole value of a header, as "Basic ..."
+   is; other tokens are one word. */
 DLPI_COLD
 static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
     if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
     return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
 }
 
-/* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
+/* Read the token file into s->token, without its line end, because a head or a form takes one
+   line. */
 DLPI_COLD
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
@@ -6785,7 +6812,8 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+/* Write a form for STS into s->body, without fields that are NULL or "". Returns false: it is too
+   long. */
 DLPI_COLD
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
@@ -6796,7 +6824,7 @@ static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char 
     return dlpi_s3_out_end(&o);
 }
 
-/* Ask STS for credentials by the form in s->body. */
+/* Send the form in s->body to STS, and read the credentials in the answer to who. */
 DLPI_COLD
 static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
                              const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
@@ -6828,7 +6856,8 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
 }
 
-/* It is asked without a signature, the token is the proof. */
+/* Get credentials from STS for a web identity token, which proves who asks in place of a
+   signature. */
 DLPI_COLD
 static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                              const uint32_t *stop, dlp_s3_error *err) {
@@ -6845,7 +6874,8 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
-/* Assume a role with who, and have who be it. */
+/* Assume a role at STS with the credentials in who, and put the role's credentials in their
+   place. */
 DLPI_COLD
 static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
                               dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
@@ -6885,7 +6915,8 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* The metadata service is asked last. Elsewhere than on a machine of AWS it does not answer. */
+/* Fill in err, and tell what else can be set: the metadata service is asked last, and exists only
+   on a machine of AWS. Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
                                  dlp_s3_error *err) {
@@ -6897,8 +6928,9 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
     return code;
 }
 
-/* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
-   version 1, which any process that can be talked into a GET gives away. */
+/* Ask the metadata service by IMDSv2 for a token that lives 6 hours, the role's name, and its
+   credentials. It never falls back to version 1, which any process that can be talked into a GET
+   gives away. */
 DLPI_COLD
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
@@ -6937,7 +6969,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fetch from the source. s: zeroed. */
+/* Fetch credentials from the configured source, without roles. s: zeroed. */
 DLPI_COLD
 static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                               const uint32_t *stop, dlp_s3_error *err) {
@@ -6952,7 +6984,8 @@ static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_
     }
 }
 
-/* Fetch, and assume the roles, each with the credentials of the one before it. */
+/* Fetch credentials, then assume the configured roles, each with the credentials of the one
+   before. */
 DLPI_COLD
 static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                          const uint32_t *stop, dlp_s3_error *err) {
@@ -6964,6 +6997,7 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
 
 /* ---- the credential cache ---- */
 
+/* Begin a robust mutex that processes share. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     pthread_mutexattr_t a;
@@ -6976,7 +7010,8 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* What a dead holder left is always whole: see above. */
+/* Return 0 or an errno for e, which locking m returned. If the last holder died, keep its mutex in
+   use: what it left is always whole, see above. */
 DLPI_COLD
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
@@ -6987,7 +7022,7 @@ static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
     return dlpi_s3_mutex_taken(m, pthread_mutex_lock(m));
 }
 
-/* Lock, unless it takes two minutes or a stop comes. Returns 0 or an errno. */
+/* Lock a mutex. Give up after two minutes, or when *stop is set. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     dlpi_s3_wait w = {dlpi_s3_in_ms(120000), stop};
@@ -7002,7 +7037,7 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     }
 }
 
-/* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
+/* Begin a cache, which is zeroed and in memory that processes share. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
@@ -7010,16 +7045,18 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
+/* True if the last failure is too recent to try again, though not for longer if the clock was set
+   back. */
 DLPI_COLD
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
 }
 
-/* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
-   is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
-   be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
+/* Get the credentials that are valid at now_s. out: zeroed before the first call, then as the last
+   call left it; it is copied only if it is not current. Returns 0: valid; 1: valid, but a refresh
+   should be begun; DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a
+   refresh. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
@@ -7037,8 +7074,8 @@ static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_
     return now_s >= refresh_s && !dlpi_s3_cred_cache_waits(v, now_s);
 }
 
-/* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
-   not in the first half of a short life. */
+/* Return when credentials are to be fetched again: some 5 minutes before they expire, not at the
+   same second everywhere, and not in the first half of a short life. */
 DLPI_COLD
 static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t expires_s) {
     int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
@@ -7046,7 +7083,7 @@ static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t 
     return expires_s - (half < before ? half : before);
 }
 
-/* Make who the current one. The caller holds "fetching". */
+/* Make who the current credentials. The caller holds the lock "fetching". Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_credentials *who,
                                       int64_t now_s) {
@@ -7070,7 +7107,8 @@ static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s)
     return version && (expires_s == 0 || now_s < expires_s);
 }
 
-/* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
+/* Decide whether a refresh has to fetch. The caller holds the lock "fetching". Returns 1: fetch; 0:
+   there are good credentials; or an error code: none can be had. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
                                     bool force, dlp_s3_error *err) {
@@ -7089,8 +7127,8 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
 }
 
-/* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
-   within 6 s if there is nothing valid to go on with. */
+/* Note a failure to fetch: the old credentials stay. The next attempt comes later each time, but
+   within a minute; within 6 s if no valid credentials are left. */
 DLPI_COLD
 static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                       const dlp_s3_error *why) {
@@ -7108,7 +7146,8 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch and publish ("fetching" is held). */
+/* Fetch credentials and publish them. The caller holds the lock "fetching". Returns DLP_OK or an
+   error code. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
                                     const uint32_t *stop, dlp_s3_error *err) {
@@ -7147,11 +7186,12 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch credentials, once for all processes: if others than seen are there and valid, nothing is
-   done. force: although those seen have not expired by the clock (the server said so). stop: NULL,
-   or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
-   old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
-   and the network, with time-outs for all but names: not for the thread that does I/O. */
+/* Fetch credentials, once for all processes: if there are valid ones other than version seen, do
+   nothing. force: replace version seen even if it has not expired by the clock (the server said
+   so). stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code.
+   Without force it is also DLP_OK if fetching failed and the old ones are still valid. Waits for
+   files, processes, names and the network, with time-outs for all but names: never call it in the
+   thread that does I/O. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,
@@ -9938,7 +9978,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* ---- what is to be done next ---- */
 
-/* Make the next range of an op and have it wait for a connection. */
+/* Make the next range of an op, and queue it for a connection. */
 DLPI_COLD
 static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_range *range = DLPI_S3_OF(io->free_ranges.next, dlpi_s3_range, queue);
@@ -9968,14 +10008,14 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
-/* Whether an op may have another range now: further parts wait for the first head, which tells size
-   and ETag. */
+/* True if an op may begin another range now. Further parts wait for the first head, which tells
+   size and ETag. */
 DLPI_COLD
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
     return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
 
-/* Let ops begin ranges, in turn, as far as there are records. */
+/* Let ops begin ranges, in turn, while there are free range records. */
 DLPI_COLD
 static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_ranges)) {
@@ -9987,7 +10027,8 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection could not be had: the range that waits longest bears it. */
+/* A connection to the origin could not be made: give that to the range that waits longest, as its
+   trouble. what: DLPI_S3_T_*. */
 DLPI_COLD
 static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
                                   const char *why) {
@@ -10011,7 +10052,8 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
-/* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+/* If the origin has a proxy and uses TLS, have the connection ask the proxy for a tunnel
+   (CONNECT). */
 DLPI_COLD
 static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
     const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
@@ -10024,7 +10066,7 @@ static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_
     connection->conn.tunnel = connection->out;
 }
 
-/* Begin to connect. Returns whether another may be begun. */
+/* Begin one more connection to an origin. Returns whether yet another may be begun. */
 DLPI_COLD
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
@@ -10075,7 +10117,8 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     return true;
 }
 
-/* Go on with a connection that is being made. */
+/* Take the next step of a connection that is being opened: it becomes idle, waits, or has
+   failed. */
 DLPI_COLD
 static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_origin *origin = connection->origin;
@@ -10101,9 +10144,9 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
 
-/* A connection that is long in coming: if there is an address that has not failed lately, one to
-   that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
-   it counts for nothing until it is there. Returns whether it may still come. */
+/* If a connection takes long to open, let another be begun beside it, to an address that has not
+   failed lately. The first that is open is used first (after RFC 8305); the late one counts for
+   nothing until it is open. Returns whether the late one may still come. */
 DLPI_COLD
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
@@ -10117,10 +10160,10 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
     return true;
 }
 
-/* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
-   between; and bytes that nobody asked for may be there, which the next request would take for its
-   answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
-   tells. One that has just been opened need not be looked at. */
+/* True if an idle connection may be used. It may have ended unnoticed, or be too old for a box in
+   between. Bytes that nobody asked for may be there, which would be taken for the next answer. With
+   TLS, bytes of the socket may be the session's own, so only what it has decrypted tells. A
+   connection that has just been opened is not looked at. */
 DLPI_COLD
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
@@ -10132,7 +10175,8 @@ static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *co
     return recv(connection->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* The connection to use next; NULL: none is idle. */
+/* Return the idle connection of an origin to use next, or NULL if there is none. Dead ones are
+   closed. fresh: take only one that has served no request. */
 DLPI_COLD
 static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *origin, bool fresh) {
     dlpi_s3_node *n = origin->idle.next;
@@ -10146,8 +10190,8 @@ static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *or
     return NULL;
 }
 
-/* Room for one more connection, made by closing the one that is idle longest, or waits longest for
-   an answer that nobody wants. */
+/* True if there is room for one more connection. To make room, close the one that is idle longest,
+   or else the one that has read an unwanted answer longest. */
 DLPI_COLD
 static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
@@ -10156,7 +10200,7 @@ static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     return io->connections_out < io->n_connections;
 }
 
-/* Give the ranges of an origin connections. */
+/* Send the ranges that wait at an origin over idle connections, and begin new ones for the rest. */
 DLPI_COLD
 static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
     uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
@@ -10180,7 +10224,7 @@ static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
              dlpi_s3_origin_connect(io, origin));
 }
 
-/* Whether requests can be signed; if not, that is being seen to. */
+/* True if requests can be signed now. If not, a refresh of the credentials is begun. */
 DLPI_COLD
 static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     int code;
@@ -10202,7 +10246,8 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
 
 /* ---- hedges ---- */
 
-/* When the answer to a range of a class has been awaited for too long. */
+/* Return after how many ns without an answer a range of size class c is hedged; UINT64_MAX: not
+   now. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
@@ -10214,8 +10259,8 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have
-   been away since. Returns when to look again. */
+/* Queue each range for a hedge whose answer has been awaited too long while somebody listened: the
+   caller may have been away. Returns when to look again. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
@@ -10244,6 +10289,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 /* ---- events, timers ---- */
 
+/* The time of a connection is over: close it, or, if it has a range, treat it as broken. */
 DLPI_COLD
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after", *field = "connect_timeout_ms";
@@ -10284,7 +10330,8 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+/* True if all ranges of the op wait for their turn, because as many requests are on the wire as may
+   be. */
 DLPI_COLD
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
@@ -10292,7 +10339,8 @@ static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
-/* End the op if one of its bounds is over; else look again when that may be. */
+/* End the op if its time is over (request_timeout_ms, progress_timeout_ms); else set its timer
+   again. */
 DLPI_COLD
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     const uint64_t *by = io->patience.by;
@@ -10317,8 +10365,8 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
 
-/* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
-   from its last byte on. */
+/* True if a PUT whose timer is due goes on: the kernel still delivers its bytes, or the answer may
+   still come. The wait for the answer begins at the last byte. The timer is then set again. */
 DLPI_COLD
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
@@ -10338,7 +10386,7 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     return true;
 }
 
-/* Have a range go on over another connection: its body is slow. */
+/* Close a connection whose body is slow, and queue its range for another connection. */
 DLPI_COLD
 static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      const dlpi_s3_body_pace *pace) {
@@ -10357,8 +10405,9 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
-   has left the connection. Time in which the caller was elsewhere does not count. */
+/* Look how fast a body comes, and leave the connection if it is too slow. Returns whether it was
+   left. Time in which the caller was elsewhere does not count, and a body that stands still is not
+   judged. */
 DLPI_COLD
 static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
@@ -10375,8 +10424,8 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
-   that are too few to wake anybody. */
+/* True if a connection whose timer is due goes on, or has changed its state. A body may have bytes
+   that are too few to wake anybody, so it is read first. */
 DLPI_COLD
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint32_t generation = connection->generation;
@@ -10407,8 +10456,9 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
     }
 }
 
-/* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
-   session's own, such as tickets, which a read takes in. */
+/* Close an idle connection on which something came: its end, or bytes that nobody asked for. With
+   TLS it may be the session's own, such as tickets; a read takes them in, and the connection
+   stays. */
 DLPI_COLD
 static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
@@ -10433,7 +10483,8 @@ static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connecti
             io, connection); /* also when the answer has begun: some servers read it all */
 }
 
-/* A name was found, or not; credentials were fetched, or not. */
+/* Take in the news of the helper: a name was looked up, or credentials were refreshed. If there are
+   no credentials, the ranges that wait are in trouble. */
 DLPI_COLD
 static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlp_s3_error err;
@@ -10454,7 +10505,8 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     }
 }
 
-/* Milliseconds to wait for events: not beyond a deadline of ours, or the caller's. */
+/* Return for how many ms to wait for events (-1: no limit), so that no timer, no hedge and not the
+   time until, the caller's, is missed. */
 DLPI_COLD
 static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
@@ -10470,7 +10522,8 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     return until < 3600000 ? (int)until : 3600000;
 }
 
-/* Read on where a turn's share was used up: what a session has decrypted wakes nobody. */
+/* Read on from connections that had more than a turn's share: bytes that a session has decrypted
+   wake nobody. */
 DLPI_COLD
 static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
@@ -10481,7 +10534,8 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
-/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+/* If the server has come back, perhaps to another thread or process, end the back-off of all paused
+   ranges soon. */
 DLPI_COLD
 static void dlpi_s3_wake(dlp_s3_io *io) {
     uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
@@ -10495,7 +10549,7 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     }
 }
 
-/* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
+/* Wait for events until a time, serve them, and send what can be sent. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
