@@ -1078,14 +1078,14 @@ static inline uint64_t dlpi_s3_now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Unix time. */
+/* Return the Unix time. */
 static inline int64_t dlpi_s3_real_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec;
 }
 
-/* Copy a string, cut where it is too long, always terminated. Returns whether all of it fitted. */
+/* Copy a string, cut if it is too long, always terminated. Returns true if all of it fitted. */
 static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from), take;
     if (size == 0) return false;
@@ -1095,13 +1095,13 @@ static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     return n < size;
 }
 
-/* Have no control byte in what is one line: keys may hold any. */
+/* Replace the control bytes of a text, which keys may hold, so that it is one line. */
 static inline void dlpi_s3_one_line(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
-/* True if a word is one of a list, in which each has blanks around it. word: "" or NULL: none. */
+/* True if a list, with blanks around each word, has the word. NULL and "" are in no list. */
 static bool dlpi_s3_listed(const char *list, const char *word) {
     size_t n = word ? strlen(word) : 0;
     if (n == 0 || strchr(word, ' ')) return false;
@@ -1112,7 +1112,7 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
-/* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
+/* Set code, errnum and message of *err, if err is not NULL. Returns code. */
 __attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
                                                                    int errnum, const char *format,
                                                                    ...) {
@@ -1126,7 +1126,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error 
     return code;
 }
 
-/* The next of a series of random numbers (xorshift64*; Vigna 2016). state: not 0. */
+/* Return the next of a series of random numbers (xorshift64*; Vigna 2016). *state must not be 0. */
 static inline uint64_t dlpi_s3_random(uint64_t *state) {
     uint64_t x = *state;
     x ^= x >> 12;
@@ -1380,7 +1380,7 @@ static void dlpi_s3_hmac_begin(dlpi_s3_hmac_key *k, const void *key, size_t n) {
     dlpi_s3_wipe(pad, sizeof pad);
 }
 
-/* Begin to hash a message under a key; dlpi_s3_hmac_end in place of dlpi_s3_sha_end. */
+/* Begin to hash a message under a key; end it by dlpi_s3_hmac_end, not by dlpi_s3_sha_end. */
 static void dlpi_s3_hmac_message(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k) {
     memcpy(s->state, k->inner, sizeof s->state);
     s->bytes = 64;
@@ -1441,7 +1441,7 @@ static const char *dlpi_s3_crc_name(int kind) {
     return kind == DLPI_S3_CRC32C ? "CRC32C" : kind == DLPI_S3_CRC64NVME ? "CRC64NVME" : "none";
 }
 
-/* The product of two polynomials, modulo the table's. */
+/* Multiply two polynomials, modulo the table's. */
 static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64_t b) {
     uint64_t sum = 0;
     for (; a; a <<= 1) {
@@ -1451,7 +1451,7 @@ static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64
     return sum;
 }
 
-/* x^n, modulo the table's polynomial. */
+/* Return x^n, modulo the table's polynomial. */
 static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
     uint64_t power = 1ull << 63, square = 1ull << 62;
     for (; n; n >>= 1) {
@@ -1461,8 +1461,8 @@ static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
     return power;
 }
 
-/* The part of a whole's CRC that a piece contributes: its own CRC, with so many bytes after it. The
-   CRC of the whole is the exclusive or of those of its pieces. */
+/* Return what a piece with this CRC contributes to the CRC of a whole in which so many bytes follow
+   it. The CRC of the whole is the exclusive or of the contributions of its pieces. */
 static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
     const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
     uint64_t eight = bytes ? dlpi_s3_crc_power(t, 8) : 0; /* 8 * bytes might not fit */
@@ -1473,6 +1473,7 @@ static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
     return crc;
 }
 
+/* Return the register after n bytes, by tables. */
 static uint64_t dlpi_s3_crc_plain(const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p,
                                   size_t n) {
     for (; n >= 8; p += 8, n -= 8) {
@@ -1524,7 +1525,7 @@ static int dlpi_s3_crc_way(void) { return (getauxval(AT_HWCAP) & 1u << 4) != 0; 
 #define DLPI_S3_LANE_STEP(i) lane##i = DLPI_S3_LANE_FOLD(lane##i, all, DLPI_S3_LANE(p + 16 * (i)));
 #define DLPI_S3_LANE_JOIN(i) one = DLPI_S3_LANE_FOLD(one, next, lane##i);
 
-/* The register after n bytes, a multiple of 16, and 128 at least. */
+/* Return the register after n bytes, a multiple of 16 and at least 128, by products. */
 DLPI_S3_CRC_TARGET static uint64_t dlpi_s3_crc_fast(const dlpi_s3_crc_table *t, uint64_t crc,
                                                     const uint8_t *p, size_t n) {
     dlpi_s3_lane all = DLPI_S3_LANE(t->all), next = DLPI_S3_LANE(t->next), one;
@@ -1553,8 +1554,8 @@ static int dlpi_s3_crc_way(void) { return 0; }
                                DLPI_S3_WIDE(i));
 #define DLPI_S3_WIDE_KEEP(i) _mm256_storeu_si256((__m256i *)(void *)(left + 32 * (i)), lane##i);
 
-/* Sum a multiple of 256 bytes by products that are twice as wide. What they leave stands for all
-   bytes before it. */
+/* Return the register after n bytes, a multiple of 256, by products that are twice as wide. What
+   they leave stands for all bytes before it. */
 __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
     const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {
     __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->far));
@@ -1589,16 +1590,16 @@ static void dlpi_s3_crc_make(void) {
     }
 }
 
-/* Make the tables, before the first dlpi_s3_crc_add. Returns true if a body costs little. Products
-   of 256 bits take 2.7 us for 100 KB, those of 128 bits 4.4 us, tables 100 us (Xeon of 2023). A
-   request for such a body takes 17 to 39 us. */
+/* Make the tables, before the first dlpi_s3_crc_add. Returns true if the CRC of a body costs
+   little. Products of 256 bits take 2.7 us for 100 KB, products of 128 bits 4.4 us, tables 100 us
+   (Xeon of 2023). A request for such a body takes 17 to 39 us. */
 static bool dlpi_s3_crc_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, dlpi_s3_crc_make);
     return dlpi_s3_crc_tables[DLPI_S3_CRC32C].way == 2;
 }
 
-/* The CRC of bytes after others; crc: that of the others, 0: there are none. */
+/* Return the CRC of bytes that follow others. crc: the CRC of the others; 0 if there are none. */
 static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_t n) {
     const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
     const uint8_t *p = (const uint8_t *)bytes;
@@ -1614,7 +1615,7 @@ static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_
 
 static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* Leave out the blanks around it. */
+/* Leave out the blanks at both ends of a text. */
 static void dlpi_s3_trim(const char **s, size_t *n) {
     while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
     while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
@@ -1628,8 +1629,8 @@ static inline bool dlpi_s3_uri_plain(unsigned char c) {
     return (map[c >> 6] >> (c & 63) & 1) != 0;
 }
 
-/* Escape n bytes; keep_slash: but '/'. Writes what fits, whole characters and a terminator. Returns
-   the whole length, as snprintf. */
+/* Escape n bytes, but not '/' with keep_slash. Writes what fits, whole characters and a terminator.
+   Returns the whole length, as snprintf does. */
 static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t n,
                                  bool keep_slash) {
     size_t at = 0, end = 0; /* end: of what was written */
@@ -1656,8 +1657,8 @@ static int dlpi_s3_hex_digit(char c) {
     return -1;
 }
 
-/* Undo escapes, which may be done in place (to == from); plus: '+' is a space, as in forms. Always
-   terminated. Returns the length, or -1: a bad escape, or more than size - 1 bytes. */
+/* Undo escapes, in place if to == from. plus: '+' is a space, as in forms. The text is terminated.
+   Returns its length, or -1 if an escape is bad or there are more than size - 1 bytes. */
 static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_t n, bool plus) {
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -1679,8 +1680,8 @@ static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_
     return (int64_t)at;
 }
 
-/* Read a number of so many bytes, the highest first, out of its base64 (RFC 4648), whole and with
-   its padding. bytes: 4 or 8. Returns false if that is none, and leaves out as it is. */
+/* Read a number of 4 or 8 bytes, the highest first, from its whole base64 with padding (RFC 4648).
+   Returns false, and leaves *out as it is, if the text is none. */
 static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_t *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t bits = 8 * bytes;
@@ -1701,7 +1702,7 @@ static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_
 
 /* ---- Times. */
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar, and back (Hinnant, "chrono-compatible
+/* Return the days from 1970-01-01 to a date of the Gregorian calendar (Hinnant, "chrono-compatible
    low-level date algorithms"). */
 static int64_t dlpi_s3_days(int64_t year, int64_t month, int64_t day) {
     int64_t y = year - (month <= 2), era = (y >= 0 ? y : y - 399) / 400, in_era = y - era * 400;
@@ -1747,7 +1748,7 @@ static int64_t dlpi_s3_unix(int64_t year, int64_t month, int64_t day, int64_t h,
     return dlpi_s3_days(year, month, day) * 86400 + h * 3600 + min * 60 + (s == 60 ? 59 : s);
 }
 
-/* Read exactly n digits. Returns their value, or -1: something else is there, or it is more than
+/* Read exactly n digits. Returns their value, or -1 if there is something else or it is above
    INT64_MAX. */
 static int64_t dlpi_s3_number(const char *at, size_t n) {
     int64_t v = 0;
@@ -1759,7 +1760,7 @@ static int64_t dlpi_s3_number(const char *at, size_t n) {
     return v;
 }
 
-/* Read a number of n digits, one at least. Returns false if it is none, and leaves out as it is. */
+/* Read a number of n digits, at least one. Returns false if it is none, with *out as it was. */
 static bool dlpi_s3_decimal(const char *at, size_t n, uint64_t *out) {
     int64_t v = n > 0 ? dlpi_s3_number(at, n) : -1;
     if (v >= 0) *out = (uint64_t)v;
@@ -1803,9 +1804,9 @@ static int dlpi_s3_month(const char *at, size_t n) {
     return -1;
 }
 
-/* Read a date of HTTP in any of its three forms (RFC 9110 section 5.6.7): a month's name, a time,
-   a day of one or two digits, then a year of two or four, in whatever order the others stand.
-   Returns Unix seconds, or -1. */
+/* Read a date of HTTP in any of its three forms (RFC 9110, 5.6.7): a month's name, a time, a day of
+   one or two digits, then a year of two or four, in whatever order the others stand. Returns Unix
+   seconds, or -1. */
 static int64_t dlpi_s3_time_http(const char *at, size_t n) {
     const char *end = at + n;
     int64_t day = -1, month = -1, year = -1, h = -1, m = -1, s = -1;
@@ -1861,8 +1862,8 @@ static bool dlpi_s3_host_ok(const char *host) {
     }
 }
 
-/* Take "host", "host:80" or "[::1]:80" apart: host without brackets, in small letters, and the
-   port, or the one given. Returns NULL or an error text. */
+/* Split "host", "host:80" or "[::1]:80" into the host, in small letters and without brackets, and
+   *port, which stays as it is if there is none. Returns NULL or an error text. */
 static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], uint16_t *port) {
     const char *colon, *end = at + n;
     size_t host_n;
@@ -1894,6 +1895,7 @@ static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], u
     return NULL;
 }
 
+/* Keep the path of an endpoint's URL as its prefix. Returns NULL or an error text. */
 static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) {
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/') n--;
@@ -1910,8 +1912,8 @@ static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) 
     return NULL;
 }
 
-/* Take an endpoint's URL apart. why: on failure, in words without any of the URL, which might hold
-   a password. Returns DLP_OK or DLP_ERR_ARG. */
+/* Take an endpoint's URL apart. Returns DLP_OK, or DLP_ERR_ARG with *why, an error text without any
+   of the URL, which might hold a password. */
 static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const char **why) {
     dlpi_s3_endpoint e;
     const char *at = url;
@@ -1938,15 +1940,15 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     return DLP_OK;
 }
 
-/* Write what a Host header says of it. */
+/* Write the Host header of an endpoint. */
 static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
     int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
     if (!e->is_default_port && n < (int)size)
         snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
 }
 
-/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
-   is there of it. Returns NULL or an error text, in words without any of the URL. */
+/* Split "http://host:port/path?query": e gets no prefix, and *rest begins with the path, or what is
+   there of it. Returns NULL or an error text without any of the URL. */
 static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
@@ -1958,7 +1960,7 @@ static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const
     return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
 }
 
-/* AWS' domain that a region is in. */
+/* Return AWS' domain that a region is in. */
 static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {
         {"cn-", "amazonaws.com.cn"},    {"us-isob-", "sc2s.sgov.gov"},  {"us-iso-", "c2s.ic.gov"},
@@ -1998,7 +2000,7 @@ static void dlpi_s3_out_add(dlpi_s3_out *o, const char *bytes, size_t n) {
     o->n += n;
 }
 
-/* Terminate. Returns whether all of it fitted. */
+/* Terminate the text. Returns true if all of it fitted. */
 DLPI_COLD
 static bool dlpi_s3_out_end(dlpi_s3_out *o) {
     if (o->size == 0) return false;
@@ -2006,7 +2008,7 @@ static bool dlpi_s3_out_end(dlpi_s3_out *o) {
     return o->n < o->size;
 }
 
-/* Add a character as UTF-8. Returns false: there is none of this number, or it is NUL. */
+/* Add a character as UTF-8. Returns false if there is none of this number, or it is NUL. */
 DLPI_COLD
 static bool dlpi_s3_out_char(dlpi_s3_out *o, uint32_t c) {
     char u[4];
@@ -2063,6 +2065,7 @@ static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
     x->end = xml + n;
 }
 
+/* Refuse the text, for good. Returns DLPI_S3_XML_BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     x->why = why;
@@ -2076,7 +2079,7 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
 DLPI_COLD
 static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Go on after the next mark. Returns where the mark begins, or NULL: there is none. */
+/* Go on behind the next mark. Returns where the mark begins, or NULL if there is none. */
 DLPI_COLD
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
     const char *found = memmem(x->at, (size_t)(x->end - x->at), mark, strlen(mark));
@@ -2090,12 +2093,12 @@ static bool dlpi_s3_xml_at(const dlpi_s3_xml *x, const char *text) {
     return (size_t)(x->end - x->at) >= n && memcmp(x->at, text, n) == 0;
 }
 
-/* Whether no name has this: NUL, white space, any of "&'/<=>. */
+/* True if a byte ends a name: NUL, white space, any of "&'/<=>. */
 static inline bool dlpi_s3_xml_ends(unsigned char c) {
     return c < 64 && ((uint64_t)0x700080c500002601u >> c & 1) != 0;
 }
 
-/* Read the name of a tag. Returns it whole, and without its namespace in x->name. */
+/* Read the name of a tag. Returns it whole; x->name gets it without its namespace. */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     dlpi_s3_span whole = {x->at, 0};
@@ -2109,7 +2112,7 @@ static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     return whole;
 }
 
-/* "</a>", after its slash. */
+/* Read an end tag, "</a>", from behind its slash. Returns DLPI_S3_XML_CLOSE or _BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x), *open;
@@ -2124,7 +2127,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     return DLPI_S3_XML_CLOSE;
 }
 
-/* "<a b='c'>", after its bracket. */
+/* Read a tag, "<a b='c'>", from behind its bracket. Returns DLPI_S3_XML_OPEN or _BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x);
@@ -2148,7 +2151,7 @@ static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     return DLPI_S3_XML_OPEN;
 }
 
-/* Get the next piece of what was given to begin. */
+/* Read the next piece of the text. Returns DLPI_S3_XML_OPEN, TEXT, CDATA, CLOSE, END or BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     if (x->closes) {
@@ -2190,7 +2193,7 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     return DLPI_S3_XML_END;
 }
 
-/* Add what "&name;" stands for. Returns false: it is none that XML itself has. */
+/* Add the character of "&name;". Returns false if XML itself has no such name. */
 DLPI_COLD
 static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     static const char *const known[][2] = {
@@ -2212,7 +2215,7 @@ static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     return dlpi_s3_out_char(o, c);
 }
 
-/* Add a run of text with its references resolved. Returns false: one of them is bad. */
+/* Add a run of text with its references resolved. Returns false if one of them is bad. */
 DLPI_COLD
 static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     while (text.n > 0) {
@@ -2229,8 +2232,8 @@ static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     return true;
 }
 
-/* Add all text directly inside the element that has just been opened, up to its end. Returns
-   false: x or a reference is bad. */
+/* Add all text directly inside the element that was just opened, up to its end. Returns false if x
+   or a reference is bad. */
 DLPI_COLD
 static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     int32_t depth = x->depth;
@@ -2244,16 +2247,15 @@ static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     }
 }
 
-/* Find the n-th part of "a/b/c". */
+/* Return the n-th part of a path, "a/b/c". */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_path_part(const char *path, int32_t n) {
     for (; n > 0; n--) path += strcspn(path, "/") + 1;
     return (dlpi_s3_span){path, strcspn(path, "/")};
 }
 
-/* Find the first element of a path, such as "Error/Code", and read its text. out: always
-   terminated; "" where there is none. Returns whether all of it is there; false: it is not, or was
-   cut. */
+/* Read the text of the first element with a path, such as "Error/Code". out is always terminated,
+   "" if there is none. Returns true if all of it fitted. */
 DLPI_COLD
 static bool dlpi_s3_xml_text(const char *xml, size_t n, const char *path, char *out, size_t size) {
     dlpi_s3_xml x;
@@ -2284,12 +2286,14 @@ typedef struct dlpi_s3_json {
     const char *at, *end;
 } dlpi_s3_json;
 
+/* Return the next character that is no white space; NUL at the end. */
 DLPI_COLD
-static char dlpi_s3_json_peek(dlpi_s3_json *j) { /* NUL: none */
+static char dlpi_s3_json_peek(dlpi_s3_json *j) {
     while (j->at < j->end && dlpi_s3_is_space(*j->at)) j->at++;
     return j->at < j->end ? *j->at : '\0';
 }
 
+/* Pass over c, if it is the next character. Returns whether it was. */
 DLPI_COLD
 static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
     if (c == '\0' || dlpi_s3_json_peek(j) != c) return false;
@@ -2297,7 +2301,7 @@ static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
     return true;
 }
 
-/* Pass over a string; inside: what is between its quotes. */
+/* Pass over a string. inside: gets what is between its quotes. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_json_string(dlpi_s3_json *j, dlpi_s3_span *inside) {
     if (!dlpi_s3_json_take(j, '"')) return false;
@@ -2360,7 +2364,7 @@ static bool dlpi_s3_json_name(dlpi_s3_json *j, dlpi_s3_span *name) {
 }
 
 /* Pass over a value and all that is in it, without recursion: objects has a bit for each level that
-   is open. */
+   is open. Returns false if that is no JSON. */
 DLPI_COLD
 static bool dlpi_s3_json_value(dlpi_s3_json *j) {
     uint64_t objects = 0;
@@ -2403,7 +2407,7 @@ static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
     return v;
 }
 
-/* Add the inside of a string with its escapes resolved. Returns false: one of them is bad. */
+/* Add the inside of a string, with its escapes resolved. Returns false if an escape is bad. */
 DLPI_COLD
 static bool dlpi_s3_json_decode(dlpi_s3_out *o, dlpi_s3_span s) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -2442,8 +2446,8 @@ static bool dlpi_s3_json_same(dlpi_s3_span name, const char *wanted) {
     return dlpi_s3_json_decode(&o, name) && dlpi_s3_out_end(&o) && strcmp(buf, wanted) == 0;
 }
 
-/* Read a member of the outermost object: a string, a number, true or false, as text. out: always
-   terminated; "" where there is none. Returns false: it is not there, is something else (null),
+/* Read a member of the outermost object as text: a string, a number, true or false. out is always
+   terminated. Returns false, with "" in out, if the member is missing, is something else (null),
    does not fit, or the text is not JSON. Of two members of one name the first counts. */
 DLPI_COLD
 static bool dlpi_s3_json_text(const char *json, size_t n, const char *name, char *out,
@@ -2557,7 +2561,7 @@ static int dlpi_s3_span_order(dlpi_s3_span a, dlpi_s3_span b) {
     return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* Take "a=b&c&d=" apart. Returns the number of parameters, or -1: more than max. */
+/* Split "a=b&c&d=". Returns the number of parameters, or -1 if there are more than max. */
 DLPI_COLD
 static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max) {
     int n = 0;
@@ -2574,7 +2578,7 @@ static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max
     }
 }
 
-/* Sort by name, then value: few, and mostly in order. */
+/* Sort parameters by name, then value: they are few, and mostly in order. */
 DLPI_COLD
 static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     for (size_t i = 1; i < n; i++) {
@@ -2590,7 +2594,7 @@ static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     }
 }
 
-/* A header's value: without spaces around it, and runs of them made one. */
+/* Hash a header's value without the spaces around it, and with one space for each run of them. */
 DLPI_COLD
 static void dlpi_s3_sha_value(dlpi_s3_sha *s, const char *v) {
     size_t n;
@@ -2658,7 +2662,7 @@ static void dlpi_s3_key_make(dlpi_s3_key_cache *c) {
     dlpi_s3_wipe(key, sizeof key);
 }
 
-/* Get the signing key, from the cache if it was made of the same. */
+/* Get the signing key, from the cache if it was made of the same secret, day, region, service. */
 DLPI_COLD
 static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     dlpi_s3_key_cache own, *c = g->keys;
@@ -2679,7 +2683,7 @@ static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     if (c == &own) dlpi_s3_wipe(c, sizeof *c);
 }
 
-/* Sign: 64 hex digits and a terminator. */
+/* Write a request's signature: 64 hex digits and a terminator. */
 DLPI_COLD
 static void dlpi_s3_sign(const dlpi_s3_signing *g, char out[65]) {
     uint8_t hash[32];
@@ -2717,7 +2721,7 @@ static void dlpi_s3_out_escaped(dlpi_s3_out *o, const char *text) {
     size_t n = strlen(text), room = o->n < o->size ? o->size - o->n : 0;
     o->n += dlpi_s3_uri_encode(room > 0 ? o->to + o->n : NULL, room, text, n, false);
 }
-/* A parameter of a query or form; NULL or "": it is left out. */
+/* Add a parameter to a query or form, unless its value is NULL or "". */
 DLPI_COLD
 static void dlpi_s3_out_param(dlpi_s3_out *o, const char *name, const char *value) {
     if (!value || !value[0]) return;
@@ -2771,7 +2775,7 @@ static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
     }
 }
 
-/* "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request" */
+/* Write "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request". Returns false if it is too long. */
 DLPI_COLD
 static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     const char *service = h->service ? h->service : "s3";
@@ -2793,7 +2797,7 @@ static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char
     dlpi_s3_sign(&g, out);
 }
 
-/* Headers that are signed: those for the service, and what changes the answer. In order. */
+/* List the headers to sign, in order: those for the service, and what changes the answer. */
 DLPI_COLD
 static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out names = {p->names, sizeof p->names, 0};
@@ -2814,7 +2818,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out_end(&names);
 }
 
-/* "GET /path?query", with what presigning adds to the query but the signature. */
+/* Write "GET /path?query". The query has all that presigning adds, but for the signature. */
 DLPI_COLD
 static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi_s3_out *o) {
     size_t before = p->n_params;
@@ -2850,7 +2854,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     }
 }
 
-/* No header may hold what ends it. */
+/* True if a value (may be NULL) has no control bytes, one of which would end its header. */
 DLPI_COLD
 static bool dlpi_s3_head_ok(const char *value) {
     if (!value) return true;
@@ -2859,7 +2863,7 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
-/* Nor may a line hold more spaces than its own. */
+/* True if a text (may be NULL) has no spaces either, so that the first line may hold it. */
 DLPI_COLD
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
@@ -2868,7 +2872,7 @@ static bool dlpi_s3_head_line_ok(const char *escaped) {
     return true;
 }
 
-/* Headers after the line: host, signed ones, those of the body and connection. */
+/* Write the headers behind the line: host, signed ones, those of the body and the connection. */
 DLPI_COLD
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
@@ -2902,9 +2906,9 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* Write a request's head, signed, up to its empty line (no terminator after it is promised).
-   Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
-   cannot hold. */
+/* Write the head of a request, signed, up to its empty line; it need not be terminated. Returns its
+   bytes, or -1 if it does not fit, has more than 64 parameters, or a value that its line cannot
+   hold. */
 DLPI_COLD
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     dlpi_s3_head_parts p;
@@ -2938,8 +2942,8 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
 
 /* ---- Where a bucket is. */
 
-/* Whether a bucket's name can be the first label of a host's name; with TLS no dots, which
-   certificates do not cover. */
+/* True if a bucket's name can be the first label of a host's name. With TLS it must have no dots,
+   which certificates do not cover. */
 DLPI_COLD
 static bool dlpi_s3_bucket_fits(const char *bucket, bool tls) {
     size_t n = strlen(bucket);
@@ -2960,7 +2964,7 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
-/* What is named by a bucket's name that is none, in words; NULL: it may be one. At AWS other hosts
+/* Return an error text if a bucket's name stands for something else, or NULL. At AWS other hosts
    serve what these endings stand for; elsewhere they are names like any other. */
 DLPI_COLD
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
@@ -2981,11 +2985,10 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
     return NULL;
 }
 
-/* Name the host and the path of an object ("" for key: of the bucket itself). host: Host header,
-   with the port where it is not the usual one. path: escaped once and never made simpler, so that
-   "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
-   DLP_ERR_ARG: no bucket, one that cannot be in a host's name but shall, a region that is no name,
-   too long. */
+/* Write the host and the path of an object, or of the bucket itself (key ""). host: the Host
+   header, with an unusual port. path: escaped once and never made simpler, so that "a//b", "./c"
+   and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or DLP_ERR_ARG: no bucket,
+   one that cannot be in a host's name but must be, a region that is no name, or too long. */
 DLPI_COLD
 static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int style,
                          const char *bucket, const char *key, char *host, size_t host_size,
@@ -3016,7 +3019,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     return dlpi_s3_out_end(&h) && dlpi_s3_out_end(&p) ? DLP_OK : DLP_ERR_ARG;
 }
 
-/* Get the name to look up and the port out of a host of dlpi_s3_place's. */
+/* Split a Host header into the name to look up and the port. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uint16_t *port) {
     *port = tls ? 443 : 80;
@@ -3140,7 +3143,8 @@ static bool dlpi_s3_http_is_token(unsigned char c) { /* 9110, 5.6.2 */
     return (set[c >> 5] >> (c & 31)) & 1;
 }
 
-/* No control bytes but tabs. Eight at a time: a byte below 32 borrows, one of 127 becomes zero. */
+/* True if a text has no control bytes but tabs. It looks at eight bytes at a time: a byte below 32
+   borrows, a byte of 127 becomes zero. */
 static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
     size_t i = 0;
@@ -3157,7 +3161,7 @@ static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     return true;
 }
 
-/* Whether s is word (lower case), in any case. Both are of n bytes. */
+/* True if s is word, which is in lower case, in any case. Both have n bytes. */
 static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
@@ -3167,7 +3171,7 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-/* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
+/* Take the next element off a comma-separated list, *s (9110, 5.6.1). False: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
         const char *comma = memchr(*s, ',', *n);
@@ -3183,6 +3187,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
 
 /* ---- header fields ---- */
 
+/* Refuse the answer, for good. Returns DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
     h->at = DLPI_S3_AT_BAD;
     h->keep_alive = false;
@@ -3193,7 +3198,7 @@ static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
 /* What to do about all of them. */
 static const char dlpi_s3_http_cure[] = "; check endpoint and proxy, which must speak HTTP/1.1";
 
-/* Keep a value whole, or "". */
+/* Keep a value that fits, else "". */
 static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[0] = 0;
     if (n >= size) return;
@@ -3201,14 +3206,15 @@ static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[n] = 0;
 }
 
-/* For what is shown: as much as fits, printable. */
+/* Keep as much of a value as fits, printable, to show it. */
 static void dlpi_s3_http_keep_shown(char *to, size_t size, const char *s, size_t n) {
     if (n >= size) n = size - 1;
     for (size_t i = 0; i < n; i++) to[i] = s[i] > 32 && s[i] < 127 ? s[i] : '?';
     to[n] = 0;
 }
 
-/* Name a header, and the value that is wrong. The line is not needed any more. */
+/* Refuse an answer for the value s of a header; must: what it has to be. h->line, which is not
+   needed any more, gets the message. Returns BAD. */
 DLPI_COLD static int dlpi_s3_http_bad_value(dlpi_s3_http *h, const char *name, const char *s,
                                             size_t n, const char *must) {
     char said[32];
@@ -3224,7 +3230,7 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two values apart that are not kept. */
+/* Return the FNV-1a hash of a value, which tells two values apart that are not kept. */
 static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
     uint64_t sum = 14695981039346656037u;
     for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
@@ -3290,7 +3296,8 @@ static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
     h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
-/* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
+/* Parse "bytes 0-9/100", or with a star for the total, or for first and last (9110, 14.4). Each
+   number that a star replaces is UINT64_MAX. Returns false if it is no such text. */
 static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_t *last,
                                uint64_t *total) {
     const char *slash, *dash;
@@ -3337,8 +3344,7 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
         h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
-/* A field of the service's own, with a long name. */
-/* One field; its name's length picks those it may be. */
+/* Take in one header field, whose name has k bytes. Returns 0 or BAD. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
 #define DLPI_S3_NAMED(word) (k == sizeof word - 1 && dlpi_s3_http_is(name, word, k))
@@ -3378,7 +3384,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
 #undef DLPI_S3_NAMED
 }
 
-/* A header or trailer line, without its end. Trailers are checked, but mean nothing: 9110, 6.5. */
+/* Parse a line of the head or of trailers, which mean nothing (9110, 6.5). Returns 0 or BAD. */
 static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     const char *value = s;
     size_t k = 0;
@@ -3396,7 +3402,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 
 /* ---- lines ---- */
 
-static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
+/* Clear what a head tells, for the next head: also after a 1xx. */
+static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
     memset(h->has_crc, 0, sizeof h->has_crc);
@@ -3418,13 +3425,14 @@ static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-static void dlpi_s3_http_retry(dlpi_s3_http *h) { /* by the server's clock, where it tells it */
+/* Turn a Retry-After date into seconds from now, by the server's clock if it tells it. */
+static void dlpi_s3_http_retry(dlpi_s3_http *h) {
     int64_t now = h->date_s >= 0 ? h->date_s : dlpi_s3_real_s();
     if (h->retry_at_s < 0 || h->retry_after_s >= 0) return;
     h->retry_after_s = h->retry_at_s > now ? h->retry_at_s - now : 0;
 }
 
-/* How the body ends: 9112, 6.3; whether the connection stays: 9.3. */
+/* Find out how the body ends (9112, 6.3), and whether the connection stays (9112, 9.3). */
 static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     bool lies = h->status == 204 && (h->chunked || h->content_length > 0);
     h->no_body = h->no_body || h->status == 204 || h->status == 304;
@@ -3439,6 +3447,7 @@ static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     h->head_done = true;
 }
 
+/* Judge a head that is whole. Returns HEAD; 0 after a 1xx: another head follows; or BAD. */
 static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
     if (h->status == 101)
         return dlpi_s3_http_bad(h, "the answer is 101, and no other protocol was asked for");
@@ -3461,7 +3470,7 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
     return DLPI_S3_HTTP_HEAD;
 }
 
-/* 9112, 7.1: hexadecimal digits, then perhaps extensions, which mean nothing to us (7.1.1). */
+/* Parse a chunk's line: hexadecimal digits, perhaps extensions (9112, 7.1). Returns 0 or BAD. */
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
@@ -3483,7 +3492,7 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-/* A whole line, its LF included. Returns 0: go on; or what feed returns. */
+/* Parse a whole line, its LF included. Returns 0 to go on, HEAD or BAD. */
 static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     if (n < 2 || s[n - 2] != '\r') return dlpi_s3_http_bad(h, "a line ends without CR");
     if (!dlpi_s3_http_is_text(s, n - 2)) return dlpi_s3_http_bad(h, "a control byte in a line");
@@ -3499,7 +3508,8 @@ static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-/* Said before the line is whole: what is not HTTP may never send a line's end. */
+/* True if a status line may begin with these bytes. It is asked before the line is whole, because
+   what is not HTTP may never send a line's end. */
 static bool dlpi_s3_http_begins(const dlpi_s3_http *h, const char *s, size_t n) {
     static const char words[] = "HTTP/1.";
     for (size_t i = h->line_n; i < 7 && i < h->line_n + n; i++)
@@ -3507,7 +3517,7 @@ static bool dlpi_s3_http_begins(const dlpi_s3_http *h, const char *s, size_t n) 
     return true;
 }
 
-/* Take a line, or the beginning of one, which is kept. Returns 0: go on, unless all is used. */
+/* Take a line, or keep its beginning; *used counts it. Returns 0 to go on, or HEAD, or BAD. */
 static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *used) {
     size_t most = h->at == DLPI_S3_AT_SIZE ? DLPI_S3_HTTP_CHUNK_LINE : DLPI_S3_HTTP_LINE;
     size_t look = n < most - h->line_n ? n : most - h->line_n;
@@ -3532,14 +3542,15 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
 
 /* ---- bodies ---- */
 
-/* Body bytes that may be read from the connection straight to where they belong, before feed is
-   called again; 0: feed must see what comes. */
+/* Return how many body bytes may be read straight to their place before feed is called again; 0:
+   feed must see what comes. */
 static uint64_t dlpi_s3_http_direct(const dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_LENGTH || h->at == DLPI_S3_AT_CHUNK) return h->left;
     return h->at == DLPI_S3_AT_CLOSE ? (uint64_t)INT64_MAX : 0;
 }
 
-/* Of them, n were. Returns MORE, END, or BAD: those were too many. */
+/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, or BAD: too
+   many. */
 static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     if (n > dlpi_s3_http_direct(h)) return dlpi_s3_http_bad(h, "more was read than the answer has");
     if (h->at == DLPI_S3_AT_CLOSE || n == 0) return DLPI_S3_HTTP_MORE;
@@ -3566,10 +3577,10 @@ static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
     dlpi_s3_http_clear(h);
 }
 
-/* Look at n bytes more; *used of them belong to the answer and need not be offered again. Returns
+/* Parse n bytes more; *used of them belong to the answer and need not be offered again. Returns
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
-   run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
-   belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
+   run of the body is at *body, inside the bytes given; END: the answer is whole, the rest belongs
+   to nobody; or BAD. Call again, with the rest, until MORE, END or BAD. */
 static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_t *used,
                              const char **body, size_t *body_n) {
     int rc = 0;
@@ -3600,7 +3611,7 @@ static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_
     return rc;
 }
 
-/* The connection ended. Returns END: the answer was whole; BAD. */
+/* Take in that the connection has ended. Returns END if the answer is whole, else BAD. */
 static int dlpi_s3_http_eof(dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_CLOSE) {
         h->at = DLPI_S3_AT_END;
@@ -3708,8 +3719,8 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     return DLP_S3_BROKEN;
 }
 
-/* Return the code of a transport's read or write of n bytes, or DLP_S3_BROKEN if the call failed or
-   the code is not a valid one. */
+/* Return the code of a transport's read or write of n bytes; if invalid, or an error,
+   DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
@@ -3770,8 +3781,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     return 0;
 }
 
-/* Judge the proxy's answer to CONNECT. why: NULL, or why the answer is not whole. Returns 0 if the
-   tunnel is open, or DLP_S3_BROKEN. */
+/* Judge a proxy's answer. why: NULL, or why it is not whole. Returns 0, or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
     if (!why && status >= 200 && status < 300) {
@@ -3791,9 +3801,8 @@ static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     return DLP_S3_BROKEN;
 }
 
-/* Ask the proxy for a tunnel and read its answer. A TLS server says nothing before it is asked, so
-   no byte comes behind the answer's head. Returns 0: it is open; DLP_S3_WANT_*; or
-   DLP_S3_BROKEN. */
+/* Ask the proxy for a tunnel. A TLS server speaks only when it is asked, so nothing follows the
+   head of the answer. Returns 0: the tunnel is open; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     char byte;
     while (c->tunnel_at < c->tunnel_n) {
@@ -3820,9 +3829,8 @@ static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
-/* Take the next steps of opening a connection. Returns 0: it can be read and written;
-   DLP_S3_WANT_READ or _WRITE: call again when the socket is ready for that; DLP_S3_BROKEN, with why
-   and errnum: close it. */
+/* Go on opening a connection. Returns 0: it can be read and written; DLP_S3_WANT_READ or _WRITE:
+   call again when the socket is ready for that; DLP_S3_BROKEN, with why and errnum: close it. */
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
@@ -3852,8 +3860,7 @@ static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     return dlpi_s3_conn_fail(c, "reading from", errno);
 }
 
-/* Write at most n bytes, as many as fit. Returns how many; DLP_S3_WANT_*: offer the same bytes
-   again; or DLP_S3_BROKEN. */
+/* Write what fits, of n bytes. Returns how many; DLP_S3_WANT_*: offer them again; DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
@@ -3867,8 +3874,7 @@ static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     return dlpi_s3_conn_fail(c, "writing to", errno);
 }
 
-/* True if the session may have decrypted bytes of which the socket knows nothing: read them before
-   waiting for the socket. */
+/* True if the session may have bytes of which the socket knows nothing: read before you wait. */
 static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
@@ -3982,8 +3988,7 @@ static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* Offer the host's ticket to the server: a copy, since sessions of other threads may use it
-   meanwhile. */
+/* Offer a copy of the host's ticket to the server: other threads' sessions may use it meanwhile. */
 static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION *copy = NULL;
     pthread_mutex_lock(&s->own->lock);
@@ -4056,9 +4061,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     return own;
 }
 
-/* Return what the sessions of this process share; make it if there is none. Returns NULL, with why
-   and errno, if that fails. What a parent process made stays as it is: it cannot be freed
-   safely. */
+/* Return what this process' sessions share, made here if there is none; NULL, with why and errno,
+   if that fails. A parent's stays as it is: it cannot be freed safely. */
 static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t size) {
     dlpi_s3_tls_own *found = DLPI_LOAD_ACQ(&tls->own), *own; /* O2 <- O1 */
     if (found && found->pid == getpid()) return found;
@@ -4124,8 +4128,7 @@ static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session
     return DLP_S3_BROKEN;
 }
 
-/* Set s->why and s->broken, an errno, to what went wrong; every further call tells it again. error:
-   of SSL_get_error. */
+/* Set s->why and s->broken, to be told at every further call. error: of SSL_get_error. */
 static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     unsigned long e = ERR_peek_error();
     const char *words = e ? ERR_reason_error_string(e) : NULL;
@@ -4227,9 +4230,8 @@ static void dlpi_s3_tls_close(void *session) {
     free(s);
 }
 
-/* Make a transport of OpenSSL, without calling OpenSSL yet. ca_file: PEM, copied; NULL: what
-   AWS_CA_BUNDLE names, else the system's. Returns 0, DLP_ERR_ARG if it cannot be read,
-   DLP_ERR_MEMORY. */
+/* Make a transport of OpenSSL, without calling it yet. ca_file: PEM, copied; NULL: AWS_CA_BUNDLE's,
+   else the system's. Returns 0, DLP_ERR_ARG if it cannot be read, or DLP_ERR_MEMORY. */
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
@@ -4251,8 +4253,7 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     return 0;
 }
 
-/* Free a transport of OpenSSL, after the last of its sessions. Any other transport is left as it
-   is. */
+/* Free a transport of OpenSSL, after its last session. Any other is left as it is. */
 static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
@@ -4287,8 +4288,7 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     return rc == 0;
 }
 
-/* Set why and *errnum (EAGAIN: retry later; ENXIO) for rc of getaddrinfo. Returns
-   DLP_ERR_REMOTE. */
+/* Set why and *errnum (EAGAIN: try later; ENXIO) for getaddrinfo's rc. Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
@@ -4500,8 +4500,8 @@ static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc 
         dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
 }
 
-/* The time after which a request without any progress ends, and the field that says so. d: all
-   numbers resolved. */
+/* Return the time after which a request without any progress ends. *field: the field that sets it.
+   d: all numbers resolved. */
 DLPI_COLD
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
     bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
@@ -4509,7 +4509,7 @@ static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
     return whole ? d->request_timeout_ms : d->progress_timeout_ms;
 }
 
-/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+/* Begin a thread's patience. d: all numbers resolved, -1 for no limit and for no hedges. */
 DLPI_COLD
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {
@@ -4570,7 +4570,7 @@ typedef struct dlpi_s3_tries {
     uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names, sums;
 } dlpi_s3_tries;
 
-/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+/* True if an answer tells that there are too many requests. Codes: AWS' SDK reference, "Retry
    behavior"; SlowDownRead and -Write are MinIO's. */
 DLPI_COLD
 static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
@@ -4688,6 +4688,7 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
     DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
 };
 
+/* True if a rule is for this trouble. facts: DLPI_S3_IF_* of the trouble. */
 DLPI_COLD
 static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
     char status[16];
@@ -4699,8 +4700,8 @@ static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t
            (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
 }
 
-/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
-   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+/* Return what to do about trouble: DLPI_S3_GIVE_UP, DLPI_S3_RETRY.. Only tries is changed, which
+   counts what has a bound of its own; dlpi_s3_retry_take tells whether a RETRY may still be had. */
 DLPI_COLD
 static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     unsigned facts = dlpi_s3_facts(t);
@@ -4716,7 +4717,7 @@ static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* A time of backoff * 2^n, n from 1, or down to half of that. */
+/* Return a pause of backoff * 2^n (n from 1), or down to half of it. */
 DLPI_COLD
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     uint64_t most = p->backoff_ns;
@@ -4725,7 +4726,7 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
 }
 
-/* Whether a retry may be had at the usual pause. */
+/* Take a retry from the bucket. Returns false if it is empty: then the pause is the longest. */
 DLPI_COLD
 static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
@@ -4734,9 +4735,9 @@ static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     return false;
 }
 
-/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
-   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
-   there is none left; *why then says so. */
+/* Take one more attempt. attempts: how many failed one after the other, 1 or more; retry_after_s:
+   what the answer asked for, or -1. Returns true with *wait_ns, the pause before it; or false with
+   *why if there is no attempt left. */
 DLPI_COLD
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
@@ -4758,7 +4759,7 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
 #define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
-/* For how long it has been away by now. */
+/* Return for how many ns the server has been away; 0: it is not. */
 DLPI_COLD
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
@@ -4767,8 +4768,8 @@ static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
 
 enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
 
-/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
-   is to be told: this failure, that the server is away, or nothing. */
+/* Note that a request that has waited since since_ns has failed, and will be tried again. Returns
+   what to tell the log: DLPI_S3_TELL_IT, DLPI_S3_TELL_AWAY or DLPI_S3_TELL_NOTHING. */
 DLPI_COLD
 static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
@@ -4782,7 +4783,7 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     return DLPI_S3_TELL_AWAY;
 }
 
-/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+/* Note an answer. Returns for how many ns there was none, if the log was told of that; else 0. */
 DLPI_COLD
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
@@ -4804,13 +4805,13 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
 DLPI_COLD
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
-/* The share of throttled answers above which there are too many. */
+/* Return the share of throttled answers above which there are too many. */
 DLPI_COLD
 static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
     return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
 }
 
-/* Enough answers have come after a cut: has it helped? If not, undo it. */
+/* Judge, when enough answers have come after a cut, whether it has helped. If not, undo it. */
 DLPI_COLD
 static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
@@ -4824,7 +4825,7 @@ static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     p->share_cut = 0;
 }
 
-/* An answer came: how long after the last one? */
+/* Note that an answer came, for the mean time between answers. */
 DLPI_COLD
 static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
@@ -4834,6 +4835,7 @@ static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     p->gap_ns -= p->gap_ns / 64;
 }
 
+/* Cut the number of requests in flight, if the last cut is a period ago. */
 DLPI_COLD
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
@@ -4850,7 +4852,7 @@ static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     if (p->limit < floor) p->limit = floor;
 }
 
-/* A good answer came: let there be more in flight. */
+/* Let there be more requests in flight, because a good answer came. */
 DLPI_COLD
 static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
@@ -4863,7 +4865,7 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     p->limit = p->limit + more < p->full ? p->limit + more : p->full;
 }
 
-/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+/* Note a whole answer. throttled: it says so; ok: it ended a request of the user's well. */
 DLPI_COLD
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
     dlpi_s3_gap(p, now_ns);
@@ -4879,7 +4881,7 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
         DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
 }
 
-/* Requests that may be on the wire, hedges not counted. */
+/* Return how many requests may be on the wire, hedges not counted. */
 DLPI_COLD
 static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
 
@@ -4901,7 +4903,7 @@ static unsigned dlpi_s3_bucket(uint64_t ns) {
     return 8 * shift + (unsigned)(us >> shift);
 }
 
-/* The least time that is too long for a bucket, in nanoseconds. */
+/* Return the least time, in ns, that is too long for bucket i. */
 DLPI_COLD
 static uint64_t dlpi_s3_bucket_end(unsigned i) {
     if (i < 8) return (i + 1) * 1000ull;
@@ -4921,13 +4923,13 @@ static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+/* Note that a valid head came ns after a request for so many bytes (0: not known) was sent. */
 DLPI_COLD
 static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
     dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
-/* The time that percent of the samples do not exceed; there is at least one. */
+/* Return the time that percent of the samples do not exceed. There is at least one sample. */
 DLPI_COLD
 static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     uint32_t want = (t->total * percent + 99) / 100, sum = 0;
@@ -4939,15 +4941,15 @@ static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     return dlpi_s3_bucket_end(i);
 }
 
-/* A request that is no hedge went out. */
+/* Note that a request went out that is no hedge. */
 DLPI_COLD
 static void dlpi_s3_sent(dlpi_s3_patience *p) {
     p->hedges += (uint64_t)p->hedge_percent;
     if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
 }
 
-/* How long a request for so many bytes should wait for its first byte before it is hedged. It
-   changes as answers come. UINT64_MAX: for ever. */
+/* Return for how many ns a request for so many bytes waits for its first byte before it is hedged;
+   UINT64_MAX: for ever. This changes as answers come. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
     const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
@@ -4960,7 +4962,7 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
     return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
 }
 
-/* Take one from the budget. */
+/* Take a hedge from the budget. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
@@ -4968,7 +4970,7 @@ static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     return true;
 }
 
-/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+/* Note the end of a hedge. won: its head came first, when the first request had waited loser_ns. */
 DLPI_COLD
 static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
     dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
@@ -5124,7 +5126,7 @@ static const char *dlpi_s3_source_name(int source) {
     return names[source];
 }
 
-/* Where the credentials come from in the end, for messages. */
+/* Return where the credentials come from in the end, for messages. */
 DLPI_COLD
 static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
     return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
@@ -5141,15 +5143,15 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
-   the user who started it (setuid), and wrote that: secure_getenv. */
+/* Return the value of a variable. It is NULL if the variable is unset or empty, or if the program
+   has more rights than the user who started it (setuid) and wrote the variable: secure_getenv. */
 DLPI_COLD
 static const char *dlpi_s3_env(const char *name) {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
-/* Credentials go into request heads: nothing but printable ASCII, and something of it. */
+/* True if a text is not empty, and printable without blanks, as credentials in heads must be. */
 DLPI_COLD
 static bool dlpi_s3_is_graphic(const char *s) {
     const char *at = s;
@@ -5157,14 +5159,15 @@ static bool dlpi_s3_is_graphic(const char *s) {
     return at != s && !*at;
 }
 
-/* Not inline: gcc 12 with sanitizers would take the struct for its first member, and warn. */
+/* Wipe credentials. Not inline: gcc 12 with sanitizers would take the struct for its first member,
+   and warn. */
 DLPI_COLD
 __attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
     dlpi_s3_wipe(who, sizeof *who);
 }
 
-/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
-   DLP_OK or code. */
+/* Copy id, secret and token (may be NULL) into who. from: where they came from, for messages.
+   Returns DLP_OK, or code if they are not valid. */
 DLPI_COLD
 static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
                            const char *token, const char *from, int code, dlp_s3_error *err) {
@@ -5195,7 +5198,7 @@ static void *dlpi_s3_private_map(size_t bytes) {
     return at;
 }
 
-/* used: bytes from the front that may have been written. */
+/* Wipe and unmap memory (may be NULL). used: bytes from the front that may have been written. */
 DLPI_COLD
 static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
     if (!at) return;
@@ -5236,14 +5239,14 @@ static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n)
    then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
    are kept as the header that proxies want (Basic), and no message has them. */
 
-/* The bytes of an address. Returns how many, 0: it is none. */
+/* Write the bytes of an address. Returns how many, or 0 if the text is none. */
 DLPI_COLD
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
     if (inet_pton(AF_INET, text, bytes) == 1) return 4;
     return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
 }
 
-/* Whether a host is an address of a net, "10.0.0.0/8". */
+/* True if host is an address of a net, "10.0.0.0/8". */
 DLPI_COLD
 static bool dlpi_s3_net_has(const char *net, const char *host) {
     const char *slash = strchr(net, '/');
@@ -5260,7 +5263,7 @@ static bool dlpi_s3_net_has(const char *net, const char *host) {
     return bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0;
 }
 
-/* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+/* True if a word of NO_PROXY names an endpoint's host, or a domain or net that it is in. */
 DLPI_COLD
 static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     char host[256];
@@ -5296,14 +5299,14 @@ static bool dlpi_s3_is_loopback(const char *host) {
            dlpi_s3_net_has("::1/128", host);
 }
 
-/* A variable, in small letters or in capitals; NULL: neither is set. */
+/* Return the value of a variable, in small letters or in capitals, or NULL if neither is set. */
 DLPI_COLD
 static const char *dlpi_s3_setting(const char *small, const char *capitals) {
     const char *value = secure_getenv(small);
     return value ? value : secure_getenv(capitals);
 }
 
-/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+/* Return the proxy that a variable (*name) names for a scheme; NULL or "" if there is none. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     const char *const names[] = {tls ? "https_proxy" : "http_proxy",
@@ -5313,7 +5316,7 @@ static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     return value;
 }
 
-/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+/* Refuse an endpoint of credentials that would be reached by a proxy. No message has its URL, which
    might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
 DLPI_COLD
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
@@ -5360,7 +5363,7 @@ static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n
     return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
 }
 
-/* Take a proxy's URL apart. Returns NULL or an error text, in words without any of it. */
+/* Take a proxy's URL apart. Returns NULL or an error text, which has no part of the URL. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
@@ -5379,7 +5382,7 @@ static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     return wrong;
 }
 
-/* Whether connections to a host go by the proxies of the environment. */
+/* True if connections to a host go by the proxies of the environment. */
 DLPI_COLD
 static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
     dlpi_s3_endpoint e = {.port = port};
@@ -5387,7 +5390,7 @@ static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint
     return !dlpi_s3_is_loopback(host) && !dlpi_s3_no_proxy(c->no_proxy, &e);
 }
 
-/* The proxy of a host; NULL: there is none. */
+/* Return the proxy of a host, or NULL if there is none. */
 DLPI_COLD
 static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
                                              uint16_t port, bool tls) {
@@ -5395,8 +5398,8 @@ static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char
     return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
 }
 
-/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
-   Only a proxy that the endpoint needs must be in order. */
+/* Find the proxies: the desc's is for all hosts; else the environment names them. Only a proxy that
+   the endpoint needs must be in order. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
                                 dlp_s3_error *err) {
@@ -5459,7 +5462,7 @@ static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n
     return strlen(q->section) == n && memcmp(s, q->section, n) == 0;
 }
 
-/* "[name]", perhaps a comment. */
+/* Parse a line "[name]", perhaps with a comment. Returns -1 if it is no such line. */
 DLPI_COLD
 static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *end = memchr(s, ']', n), *inner = s + 1, *rest;
@@ -5487,7 +5490,7 @@ static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
     q->out[n] = '\0';
 }
 
-/* Split "name = value". Returns false: there is no name, or no '='. */
+/* Split "name = value". Returns false if there is no name, or no '='. */
 DLPI_COLD
 static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const char **value,
                               size_t *n_value) {
@@ -5501,7 +5504,7 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* Read a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
+/* Parse a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
    line. */
 DLPI_COLD
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
@@ -5518,7 +5521,7 @@ static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
-/* An indented line, trimmed. */
+/* Parse an indented line, trimmed: it continues a setting. Returns -1 if it may not be here. */
 DLPI_COLD
 static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
@@ -5546,7 +5549,7 @@ static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
     return *s == '[' ? dlpi_s3_ini_header(q, s, n) : dlpi_s3_ini_setting(q, s, n);
 }
 
-/* Ask. Returns 0 (see found, cut), or the number of the line that makes no sense. */
+/* Ask a text. Returns 0, with q->found and q->cut, or the number of a line that makes no sense. */
 DLPI_COLD
 static int dlpi_s3_ini_ask(dlpi_s3_ini *q, const char *text, size_t n) {
     const char *at = text, *end = text + n, *stop;
@@ -5578,7 +5581,8 @@ static void dlpi_s3_profiles_close(dlpi_s3_profiles *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* Ask file i. kind: "profile" or "services". Returns 1: found, 0: not, or an error. */
+/* Ask file i (0: config, 1: credentials). kind: "profile" or "services"; name NULL: only for the
+   section. Returns 1: found, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *kind,
                                 const char *section, const char *name, const char *sub, char *out,
@@ -5610,8 +5614,8 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     return q.found;
 }
 
-/* Find a setting of the profile, or one nested below it, the credentials file's first. Returns the
-   number of the file, from 1: there, and not empty; 0: not; or an error. */
+/* Find a setting of the profile, or one nested below it (sub), first in the credentials file.
+   Returns the file's number, from 1; 0: it is missing or empty; or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
@@ -5623,7 +5627,7 @@ static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, co
     return 0;
 }
 
-/* Get a setting of the profile. Returns 1, 0, or an error. */
+/* Get a setting of the profile. Returns 1: it is there, 0: missing or empty, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
                                 dlp_s3_error *err) {
@@ -5631,7 +5635,7 @@ static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, cha
     return file > 0 ? 1 : file;
 }
 
-/* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
+/* Look for the profile, and for bad lines anywhere. Returns 1: there, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     int there[2];
@@ -5646,8 +5650,8 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     return there[0] || there[1];
 }
 
-/* Read them. A file that is not there is empty, and so is one in the home directory that may not be
-   read: programs run under other users' homes. */
+/* Read the two files. A missing one counts as empty; so does one in the home directory that may not
+   be read, since programs run under other users' homes. */
 DLPI_COLD
 static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
@@ -5686,8 +5690,8 @@ static int dlpi_s3_config_copy(char *out, size_t size, const char *name, const c
                              size - 1);
 }
 
-/* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
-   */
+/* Find a setting: the variable's value (variable may be NULL), else the profile's. Returns 1:
+   found, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                char *out, size_t size, dlp_s3_error *err) {
@@ -5697,7 +5701,7 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
     return code ? code : 1;
 }
 
-/* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
+/* Set the paths of the two files; "~/" is the home directory, as for AWS' tools. */
 DLPI_COLD
 static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
@@ -5734,7 +5738,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
-/* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
+/* True if a region's name is that of endpoints, of which AWS' tools make a region. */
 DLPI_COLD
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
@@ -5746,8 +5750,8 @@ static bool dlpi_s3_region_beyond(const char *region) {
     return strncmp(region, "fips-", 5) == 0 || strncmp(region, "s3-", 3) == 0;
 }
 
-/* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
-   capitals. The endpoint is known. */
+/* Find the region. It becomes a part of what is signed, and of AWS' host names; other servers'
+   regions may have capitals. The endpoint is known already. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                  dlp_s3_error *err) {
@@ -5777,7 +5781,7 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
     return DLP_OK;
 }
 
-/* Whether endpoints in environment and profile say nothing. */
+/* Return 1 if endpoints in environment and profile do not count, 0 if they do, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char said[8] = "";
@@ -5787,7 +5791,7 @@ static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) 
 }
 
 /* Find a service's endpoint: its own variable, the variable for all, its place in the profile's
-   services section, the profile's for all. Returns 1, 0, or an error. */
+   services section, the profile's for all. Returns 1: found, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, const char *service,
                               char *out, size_t size, dlp_s3_error *err) {
@@ -5832,7 +5836,7 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
-/* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+/* Find out which of AWS' hosts are wanted (fips, dualstack): by desc, environment or profile. */
 DLPI_COLD
 static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
@@ -5865,8 +5869,8 @@ static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_
                            "access_key, secret_key", DLP_ERR_ARG, err);
 }
 
-/* From here on: each returns 1: this is the source; 0: it is not; or an error: it was meant to be,
-   and is not whole. */
+/* Choose the keys in the environment as source. This returns, as do all that choose one, 1: this is
+   the source; 0: it is not; or an error code: it was meant to be, and is not whole. */
 DLPI_COLD
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
@@ -5879,7 +5883,7 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
-/* Find the URL of STS. */
+/* Find the URL of STS. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
                               size_t size, dlp_s3_error *err) {
@@ -5896,7 +5900,7 @@ static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p
     return DLP_OK; /* what is wrong is said when it is asked */
 }
 
-/* Find the name of a session, or make one. */
+/* Find the name of a role's session, or make one. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
                                   size_t size, dlp_s3_error *err) {
@@ -5905,7 +5909,7 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
     return code < 0 ? code : DLP_OK;
 }
 
-/* The token file is known; variables: whether they count. */
+/* Choose the web identity of the token file. variables: they count. Returns 1 or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
@@ -5925,7 +5929,7 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     return code ? code : 1;
 }
 
-/* Settings that ask for what this library does not do. */
+/* Refuse settings that ask for what this library does not do. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
@@ -5943,7 +5947,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     return 0;
 }
 
-/* Keys in the files. Returns 1, 0, or an error. */
+/* Read the profile's keys. Returns 1: it has keys, 0: none, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials *who,
                                  dlp_s3_error *err) {
@@ -5965,6 +5969,7 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     return last < 0 ? last : code || more;
 }
 
+/* Choose a container's service as source. Returns 1: this is it, 0: it is not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *relative = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
@@ -5992,7 +5997,7 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     return 1;
 }
 
-/* A whole number, 1..most. */
+/* Find a number, 1..most; if there is none, *out = otherwise. Returns 1, 0, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                  int most, int otherwise, int *out, dlp_s3_error *err) {
@@ -6009,6 +6014,7 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     return 1;
 }
 
+/* Choose the metadata service as source. Returns 1: this is it, 0: disabled, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char mode[16] = "";
@@ -6046,7 +6052,7 @@ static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
 
 /* ---- roles ---- */
 
-/* Say that a chain of roles is refused, with the profiles that it leads through. */
+/* Refuse a chain of roles, and name the profiles that it leads through. Returns DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
                               dlp_s3_error *err) {
@@ -6064,8 +6070,8 @@ static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *w
     return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
 }
 
-/* Read what the profile says of its role. from: the profile, or credential_source, that it is
-   assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+/* Read the profile's role. from: gets the profile, or credential_source, to assume it with. Returns
+   2: from is a profile, 1: a source, 0: there is no role, or an error code. */
 DLPI_COLD
 static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
                              dlp_s3_error *err) {
@@ -6099,7 +6105,7 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     return other ? 2 : 1;
 }
 
-/* What a credential_source stands for. */
+/* Choose the source that a credential_source stands for. Returns 1 or an error code. */
 DLPI_COLD
 static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
                                dlp_s3_error *err) {
@@ -6121,7 +6127,7 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
 }
 
-/* Keys, or a process, of the profile. */
+/* Choose the keys of the profile as source. Returns 1: it has keys, 0: none, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     int code = dlpi_s3_profiles_keys(p, &c->given, err);
@@ -6131,7 +6137,8 @@ static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp
     return code;
 }
 
-/* Go from the role to the profile that it is assumed with. */
+/* Go from the last role to the profile that it is assumed with. Returns 1: that has keys, which are
+   the source; 0: it has none; or an error code. */
 DLPI_COLD
 static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
                              dlp_s3_error *err) {
@@ -6150,7 +6157,8 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
     return has;
 }
 
-/* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+/* Choose the source that a profile names: a web identity; a role, perhaps of a role; keys; a
+   process. Returns 1: there is one, 0: none, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
     char from[sizeof c->base];
@@ -6200,7 +6208,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
      "other modes than \"standard\" and \"adaptive\" are"},
 };
 
-/* Refuse what is set of a row of that table. */
+/* Refuse what is set of a row of dlpi_s3_beyonds. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
@@ -6221,7 +6229,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
                              value, b->what);
 }
 
-/* How objects are addressed, how often they are asked for, and what is refused. */
+/* Find out how objects are addressed, how often they are asked for, and what is refused. */
 DLPI_COLD
 static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const styles[] = {"auto", "path", "virtual"}; /* DLP_S3_STYLE_* */
@@ -6252,7 +6260,8 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     return code < 0 ? code : DLP_OK;
 }
 
-/* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
+/* Choose the source of credentials, in the order of AWS' SDKs. A profile that the program names
+   comes before the environment. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has_profile,
                                  dlp_s3_error *err) {
@@ -6278,8 +6287,8 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
                              c->profile);
 }
 
-/* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
-   Reads environment and files, and waits for nothing else. */
+/* Find out where to go and who asks. c: zeroed, in the client's mapping; it holds secrets. Reads
+   environment and files, and waits for nothing else. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     dlpi_s3_profiles p;
@@ -6325,11 +6334,9 @@ typedef struct dlpi_s3_scratch {
     dlpi_s3_conn conn;
 } dlpi_s3_scratch;
 
-/* Return the time that is ms from now, in ns of the monotonic clock. */
 DLPI_COLD
 static uint64_t dlpi_s3_in_ms(int64_t ms) { return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u; }
 
-/* True if the time of a wait is over, or its stop is set. */
 DLPI_COLD
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
@@ -6380,8 +6387,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL into its server and its path, and write the request into s->out. Returns NULL or an
-   error text. */
+/* Split the URL, and write the request into s->out. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
@@ -6458,8 +6464,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     return n;
 }
 
-/* Send the request to one address, and wait for the answer. Sets a->status, or a->why if none
-   came. */
+/* Send the request to one address, and wait. Sets a->status, or a->why if no answer came. */
 DLPI_COLD
 static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
@@ -6544,8 +6549,7 @@ static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
-/* Fill in err for a request without a useful answer. s->word: the answer's error code, or "".
-   Returns DLP_ERR_REMOTE. */
+/* Fill in err for an answer that is no help. s->word: its code or "". Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
@@ -6561,9 +6565,8 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 
 /* ---- sources ---- */
 
-/* Set who->expires_s by s->expires, the text of the answer. clock_s: the time by the clock of the
-   server, or 0; if our clock differs, the time for which the credentials live counts. Returns
-   DLP_OK, or DLP_ERR_REMOTE if they have expired. */
+/* Set who->expires_s by the answer (s->expires). clock_s: the time by the server's clock, or 0; if
+   ours differs, their life counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have expired. */
 DLPI_COLD
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
@@ -6586,8 +6589,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
-/* Read credentials from the JSON in s->answer. token: the name of the session token there; clock_s:
-   as in dlpi_s3_fetched_until. */
+/* Read credentials from the JSON in s->answer. token: what their session token is called there. */
 DLPI_COLD
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
@@ -6621,9 +6623,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
-   shell is done. to: memory for the words. Returns their number, or -1: a quote is open, or too
-   many. */
+/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
+   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 DLPI_COLD
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
@@ -6650,7 +6651,7 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
     return n;
 }
 
-/* Have the new program close the descriptors that it would inherit: other code opened them without
+/* Have the new program close descriptors that it would inherit, which other code opened without
    O_CLOEXEC. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
@@ -6787,16 +6788,14 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
-/* True if a token can be sent. A container's token is the whole value of a header, as "Basic ..."
-   is; other tokens are one word. */
+/* True if a token can be sent. A container's is a header's whole value; others are one word. */
 DLPI_COLD
 static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
     if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
     return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
 }
 
-/* Read the token file into s->token, without its line end, because a head or a form takes one
-   line. */
+/* Read the token file into s->token, without its line end: a head or a form takes one line. */
 DLPI_COLD
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
@@ -6812,8 +6811,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-/* Write a form for STS into s->body, without fields that are NULL or "". Returns false: it is too
-   long. */
+/* Write a form for STS into s->body, without fields that are NULL or "". False: it is too long. */
 DLPI_COLD
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
@@ -6856,8 +6854,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
 }
 
-/* Get credentials from STS for a web identity token, which proves who asks in place of a
-   signature. */
+/* Get credentials from STS for a web identity token. It is the proof: nothing is signed. */
 DLPI_COLD
 static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                              const uint32_t *stop, dlp_s3_error *err) {
@@ -6874,8 +6871,7 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
-/* Assume a role at STS with the credentials in who, and put the role's credentials in their
-   place. */
+/* Assume a role at STS with the credentials in who, and put those of the role there. */
 DLPI_COLD
 static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
                               dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
@@ -6915,8 +6911,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fill in err, and tell what else can be set: the metadata service is asked last, and exists only
-   on a machine of AWS. Returns DLP_ERR_REMOTE. */
+/* Fill in err, and what to set instead: only AWS' machines have this. Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
                                  dlp_s3_error *err) {
@@ -6928,9 +6923,8 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
     return code;
 }
 
-/* Ask the metadata service by IMDSv2 for a token that lives 6 hours, the role's name, and its
-   credentials. It never falls back to version 1, which any process that can be talked into a GET
-   gives away. */
+/* Ask the metadata service by IMDSv2: for a token that lives 6 hours, the role's name, its
+   credentials. Version 1 is never used: any process that can be talked into a GET gives it away. */
 DLPI_COLD
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
@@ -6984,8 +6978,7 @@ static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_
     }
 }
 
-/* Fetch credentials, then assume the configured roles, each with the credentials of the one
-   before. */
+/* Fetch credentials, then assume the roles, each with the credentials of the one before it. */
 DLPI_COLD
 static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                          const uint32_t *stop, dlp_s3_error *err) {
@@ -7010,8 +7003,7 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* Return 0 or an errno for e, which locking m returned. If the last holder died, keep its mutex in
-   use: what it left is always whole, see above. */
+/* Return 0 or an errno for a lock call's result e. What a dead holder left is whole: see above. */
 DLPI_COLD
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
@@ -7045,8 +7037,7 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* True if the last failure is too recent to try again, though not for longer if the clock was set
-   back. */
+/* True if the last failure is too recent to try again. A clock set back makes that no longer. */
 DLPI_COLD
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
@@ -7054,9 +7045,8 @@ static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s)
 }
 
 /* Get the credentials that are valid at now_s. out: zeroed before the first call, then as the last
-   call left it; it is copied only if it is not current. Returns 0: valid; 1: valid, but a refresh
-   should be begun; DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a
-   refresh. */
+   call left it; copied only if not current. Returns 0: valid; 1: valid, but begin a refresh;
+   DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a refresh. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
@@ -7146,8 +7136,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch credentials and publish them. The caller holds the lock "fetching". Returns DLP_OK or an
-   error code. */
+/* Fetch and publish credentials. The caller holds "fetching". Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
                                     const uint32_t *stop, dlp_s3_error *err) {
@@ -7187,11 +7176,11 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
 }
 
 /* Fetch credentials, once for all processes: if there are valid ones other than version seen, do
-   nothing. force: replace version seen even if it has not expired by the clock (the server said
-   so). stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code.
-   Without force it is also DLP_OK if fetching failed and the old ones are still valid. Waits for
-   files, processes, names and the network, with time-outs for all but names: never call it in the
-   thread that does I/O. */
+   nothing. force: replace version seen, though it is valid by the clock (the server refused it).
+   stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code;
+   without force also DLP_OK if fetching failed and the old ones are valid. Waits for files,
+   processes, names and the network, with time-outs for all but names: not in the thread that does
+   I/O. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,
@@ -7286,8 +7275,8 @@ typedef struct dlpi_s3_helper {
     uint32_t n_names;
 } dlpi_s3_helper;
 
-/* Make one: no thread yet. owner: copied, NULL: names only. Returns NULL: no memory, or no
-   descriptor, see errno. */
+/* Make a helper, without a thread yet. owner: copied; NULL: it only looks up names. Returns NULL,
+   with errno, if there is no memory or no descriptor. */
 DLPI_COLD
 static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
@@ -7306,8 +7295,8 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     return h;
 }
 
-/* By its last owner, or in a child: there the thread seems to wait still, and would be waited
-   for. */
+/* Free a helper, by its last owner or in the child of a fork. There the thread seems to wait still,
+   and destroying lock and condition would wait for it. */
 DLPI_COLD
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
@@ -7322,7 +7311,7 @@ static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     free(h);
 }
 
-/* Give up one's share; the lock is held, and let go of. */
+/* Give up a share; the last owner frees the helper. The caller holds the lock; it is released. */
 DLPI_COLD
 static void dlpi_s3_helper_leave(dlpi_s3_helper *h) {
     bool last = --h->owners == 0;
@@ -7339,6 +7328,7 @@ static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
 
 /* ---- its thread ---- */
 
+/* Refresh credentials, in the helper's thread. The lock is held, but released meanwhile. */
 DLPI_COLD
 static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     uint64_t seen = h->refresh_seen;
@@ -7356,7 +7346,7 @@ static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     h->refreshes++;
 }
 
-/* Take new addresses over; what is known of those that were there before stays known. */
+/* Take over a name's new addresses. What is known of those that it had before stays known. */
 DLPI_COLD
 static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, uint32_t n) {
     uint64_t bad_until_ns[DLPI_S3_ADDRESSES_MAX] = {0};
@@ -7376,7 +7366,8 @@ static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, ui
     name->failed_ns = 0;
 }
 
-/* The name stays where it is meanwhile: only names that nobody asks for make room for others. */
+/* Look up a name, in the helper's thread. The lock is released meanwhile, but the name stays in its
+   place: only names that nobody asks for make room for others. */
 DLPI_COLD
 static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
@@ -7418,8 +7409,8 @@ static void *dlpi_s3_helper_thread(void *arg) {
     return NULL;
 }
 
-/* Wake the thread, or start it: with all signals blocked, so that handlers run in the user's.
-   Returns 0 or errno. The lock is held. */
+/* Wake the thread, or start it, with all signals blocked, so that handlers run in the user's
+   threads. The caller holds the lock. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
     pthread_attr_t attr;
@@ -7442,7 +7433,7 @@ static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
 
 /* ---- what the io asks of it ---- */
 
-/* Let a refresh end, which was told to: mostly within 50 ms, and it may call the user's log. */
+/* Wait at most 300 ms for the end of a refresh that was told to stop; it may still log. */
 DLPI_COLD
 static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     struct timespec until;
@@ -7454,9 +7445,9 @@ static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     while (h->refreshing && rc == 0) rc = pthread_cond_timedwait(&h->work, &h->lock, &until);
 }
 
-/* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
-   there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
-   up, at most 300 ms. */
+/* Give up the io's share of a helper. Its thread is joined if it is idle, and else left to itself.
+   A refresh is waited for, at most 300 ms. In the child of a fork there is no thread, and what it
+   held when the process forked is left as it is. */
 DLPI_COLD
 static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
@@ -7482,17 +7473,17 @@ static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     if (join) pthread_join(thread, NULL);
 }
 
-/* To be watched for reading. */
+/* Return the descriptor that is readable when there is news. */
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
-/* Before its news is looked at. */
+/* Reset news_fd, before the news is looked at. */
 DLPI_COLD
 static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
     if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
 
-/* Room for one more name, perhaps that of one long unused; NULL: no memory. */
+/* Make room for one more name, perhaps that of one long unused. Returns NULL if there is none. */
 DLPI_COLD
 static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     dlpi_s3_name **oldest = NULL, *name;
@@ -7515,6 +7506,7 @@ static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     return name;
 }
 
+/* Find or make the record of a name. Returns NULL if there is no room. The lock is held. */
 DLPI_COLD
 static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint16_t port) {
     dlpi_s3_name *name = h->names;
@@ -7529,7 +7521,7 @@ static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint1
     return name;
 }
 
-/* The next in turn that has not failed lately; else the one whose time is over first. */
+/* Choose the next address in turn that has not failed lately, else the one to be tried first. */
 DLPI_COLD
 static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address *out) {
     uint32_t best = name->turn % name->n;
@@ -7550,7 +7542,7 @@ static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
     return true;
 }
 
-/* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
+/* Have the thread look up a name if that is due. Returns 0, or an errno if there is no thread. */
 DLPI_COLD
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
     bool lost = dlpi_s3_name_lost(name, now);
@@ -7564,6 +7556,7 @@ static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now)
     return rc;
 }
 
+/* Give an address of a name; the lock is held. Returns as dlpi_s3_helper_address does. */
 DLPI_COLD
 static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t port,
                                dlpi_s3_address *out, int *errnum, char *why, size_t size) {
@@ -7587,10 +7580,9 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
     return DLP_ERR_REMOTE;
 }
 
-/* Give an address of a host: numbers at once, names in turn. Returns 0; 1: not known yet, news_fd
-   will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
-   DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
-   wait. */
+/* Give an address of a host: of a number at once, of a name in turn. Does not wait. Returns 0; 1:
+   not known yet, ask again when news_fd is readable; DLP_ERR_REMOTE: not found (errnum EAGAIN:
+   perhaps later, or ENXIO); or another error code. why and errnum are set with an error. */
 DLPI_COLD
 static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
                                   dlpi_s3_address *out, int *errnum, char *why, size_t size) {
@@ -7608,8 +7600,8 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     return code;
 }
 
-/* An address failed, or did not. Those that fail while it is put last already are of the same
-   failure: many connections are tried at once, and it is not away for longer for that. */
+/* Note that an address has worked or failed. If it fails while it is put last already, that is the
+   same failure: many connections are tried at once, and do not make the time longer. */
 DLPI_COLD
 static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint64_t now) {
     bool again = name->bad_until_ns[i] > now;
@@ -7621,8 +7613,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
     name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
 }
 
-/* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns true if an address did not fail lately: try
+/* Note how connecting to an address of a host went. One that failed is put last for a while. If all
+   have failed, the name is looked up again. Returns true if an address did not fail lately: try
    that one at once. */
 DLPI_COLD
 static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
@@ -7642,9 +7634,9 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
     return another;
 }
 
-/* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
-   when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
-   has no owner). */
+/* Have the credentials refreshed, unless that was done since version seen. news_fd is readable when
+   it is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread: errno), or DLP_ERR_ARG (no
+   owner). */
 DLPI_COLD
 static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
     int rc;
@@ -7662,7 +7654,7 @@ static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool
     return rc == 0 ? 0 : DLP_ERR_SYSTEM;
 }
 
-/* How many refreshes have ended; err: how the last one did, code 0 if well. */
+/* Return how many refreshes have ended. err: gets the last one's error, code 0 if it went well. */
 DLPI_COLD
 static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
     uint64_t n;
@@ -7830,7 +7822,7 @@ static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
 DLPI_COLD
 static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
-/* Take the earliest timer out. */
+/* Take the earliest timer out of the heap. */
 DLPI_COLD
 static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
@@ -7840,7 +7832,7 @@ static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_heap_sink(h, last);
 }
 
-/* The timer that is due first, its place put right; NULL: none is set. */
+/* Return the timer that is due first, after its place is put right, or NULL if none is set. */
 DLPI_COLD
 static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
     while (h->n) {
@@ -8103,7 +8095,7 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-/* by: DLPI_S3_BY_*. */
+/* Set a timer to be due after the deadline by, DLPI_S3_BY_*. */
 DLPI_COLD
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
     dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
@@ -8119,6 +8111,7 @@ static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
 
 /* ---- regions ---- */
 
+/* Return the region that a bucket turned out to be in, or NULL if that is not known. */
 DLPI_COLD
 static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     uint32_t n = DLPI_LOAD_RLX(&c->n_regions); /* S4, any value that was there */
@@ -8129,6 +8122,7 @@ static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     return NULL;
 }
 
+/* Keep the region that a bucket turned out to be in, for all processes, if there is room. */
 DLPI_COLD
 static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const char *name) {
     const char *known = dlpi_s3_region_find(c, bucket);
@@ -8145,6 +8139,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
 
 /* ---- where a range's bytes belong ---- */
 
+/* Return the place n bytes behind a place in the pieces of a request. */
 DLPI_COLD
 static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
     if (!r->pieces) return c;
@@ -8157,7 +8152,7 @@ static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor 
     return c;
 }
 
-/* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
+/* Return where the next byte goes; NULL: it is thrown away. *room: how many may follow there. */
 DLPI_COLD
 static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     const dlp_s3_request *r = range->op->r;
@@ -8180,7 +8175,7 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
     range->op->moved_ns = io->now;
 }
 
-/* Take in n bytes that lie where they belong, and at from. */
+/* Take in n bytes of the range that lie at their place already, which is from. */
 DLPI_COLD
 static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                uint64_t n) {
@@ -8191,7 +8186,7 @@ static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const 
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
-/* Copy bytes to where they belong. Returns how many there was room for. */
+/* Copy n bytes of the range to their place. Returns how many there was room for. */
 DLPI_COLD
 static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                   uint64_t n) {
@@ -8208,7 +8203,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
     return n - left;
 }
 
-/* Begin it again from its first byte. */
+/* Have a range begin again from its first byte. */
 DLPI_COLD
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
@@ -8218,7 +8213,7 @@ static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
 
 /* ---- origins ---- */
 
-/* The origin of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+/* Find or make the origin of a host (as in a Host header). Returns NULL if all are in use. */
 DLPI_COLD
 static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
                                           bool tls) {
@@ -8241,7 +8236,7 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     return room;
 }
 
-/* Whom an origin's connections are made to. */
+/* Return the host that an origin's connections are made to: the proxy, if it has one. */
 DLPI_COLD
 static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
     return origin->proxy ? origin->proxy->host : origin->host;
@@ -8277,7 +8272,7 @@ static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
     return asked ? range->n_connections > 0 : range->n_connections == 0;
 }
 
-/* Go to a state. The caller has seen to connections and timer. */
+/* Move a range to a state. The caller has seen to its connections and its timer. */
 DLPI_COLD
 static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
@@ -8313,7 +8308,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
     return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
 }
 
-/* From now on it is seen to that the range's answer does not take too long. */
+/* Have a range hedged if its answer takes too long from now on. */
 DLPI_COLD
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
@@ -8325,7 +8320,7 @@ static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
 
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set again. */
+/* Have epoll watch a connection for events. Returns false if that fails: its timer is then due. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;
@@ -8341,8 +8336,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
-   that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
+/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
+   mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
@@ -8353,7 +8348,7 @@ static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *conn
         dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
 }
 
-/* The connection has no range. */
+/* Close a connection that has no range, and free its record. */
 static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (connection->state == DLPI_S3_CONNECTION_OPENING && !connection->raced)
         connection->origin->opening--;
@@ -8372,7 +8367,7 @@ static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_first(&io->free_connections, &connection->node);
 }
 
-/* It may carry a request. */
+/* Put a connection among the idle ones: it may carry a request. */
 static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
@@ -8386,7 +8381,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_ring_first(&io->idle, &connection->age);
 }
 
-/* Read what nobody wants, for a while: a connection costs more than a few bytes. */
+/* Read on what nobody wants, for a while: a new connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
@@ -8395,7 +8390,7 @@ static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 
-/* The answer on it has ended, or is not wanted. */
+/* Take a connection back whose answer has ended or is not wanted: it is idle, drained or closed. */
 static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_http *h = &connection->http;
     bool sent = !connection->unsent;
@@ -8410,7 +8405,7 @@ static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
 }
 
-/* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
+/* Take back a connection whose answer is not wanted. expected: its length, or UINT64_MAX. */
 static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        uint64_t expected) {
     if (connection->state == DLPI_S3_CONNECTION_WAITING && expected <= DLPI_S3_DRAIN) {
@@ -8422,6 +8417,7 @@ static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connec
 
 /* ---- the end of a request ---- */
 
+/* Free a range. Its connections are abandoned. expected: the length of their answers. */
 static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expected) {
     while (range->n_connections) {
         dlpi_s3_connection *connection = range->connections[range->n_connections - 1];
@@ -8440,7 +8436,7 @@ static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
         dlpi_s3_range_end(io, DLPI_S3_OF(op->ranges.next, dlpi_s3_range, sibling), UINT64_MAX);
 }
 
-/* The place of a failure, and what was asked for. */
+/* Note in the request's error the code, and what was asked for: bucket, key and bytes. */
 static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     dlp_s3_request *r = op->r;
     dlp_s3_error *e = &r->error;
@@ -8459,7 +8455,7 @@ static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     }
 }
 
-/* Take an op out of all that it is in; its request is the caller's again. */
+/* Take an op out of all lists and free it. Its request is the caller's again. */
 static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
@@ -8471,6 +8467,7 @@ static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_first(&io->free_ops, &op->node);
 }
 
+/* End an op with a code, and append its request to the list of ended ones. */
 static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     dlp_s3_request *r = op->r;
     dlpi_s3_over *over = op->over;
@@ -8499,7 +8496,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op 
     va_end(args);
 }
 
-/* What is told of an answer is that of the last attempt. h: NULL: it had none. */
+/* Note in the request's error what the last attempt's answer has told. h: NULL if it had none. */
 static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_error *e = &op->r->error;
     e->http_status = h ? h->status : 0;
@@ -8507,7 +8504,7 @@ static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlpi_s3_copy(e->request_id, sizeof e->request_id, h ? h->request_id : "");
 }
 
-/* Say more at the end of the message. */
+/* Append words to the message of the request's error. */
 static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     dlp_s3_error *e = &op->r->error;
     size_t n = strlen(e->message);
@@ -8528,6 +8525,7 @@ typedef struct dlpi_s3_case {
     const char *used_region;
 } dlpi_s3_case;
 
+/* Return the error code that a request has if it ends for this case. */
 static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
                                            c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
@@ -8536,22 +8534,22 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     return DLP_ERR_REMOTE;
 }
 
-/* Whether the next attempt may go on after the bytes that have come: only if If-Match makes sure
-   that they are of the same object. Behind the last one nothing can be asked for: where all had
-   come, and then what is no end of an answer, it begins again. */
+/* True if the next attempt may go on behind the bytes that have come: If-Match must make sure that
+   they are of the same object. A range that has all bytes but no valid end of its answer begins
+   again, because nothing can be asked for behind the last byte. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
     const dlpi_s3_op *op = range->op;
     return op->strong && !op->r->query && range->done != range->bytes;
 }
 
-/* It was heard of the server: an answer, be it a refusal. */
+/* Note that the server answers, be it by a refusal. */
 static void dlpi_s3_heard(dlp_s3_io *io) {
     uint64_t away_ns = dlpi_s3_back(&io->s3->common->shared, io->now);
     io->good_ns = io->now;
     if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
 }
 
-/* Tell the log that a range is tried again, or that there is none that is not. */
+/* Tell the log that a range will be tried again in wait_ns, or that the server is away. */
 static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64_t wait_ns) {
     dlpi_s3_shared *shared = &io->s3->common->shared;
     const dlp_s3_request *r = range->op->r;
@@ -8570,7 +8568,7 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
                     (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
-/* Try the range again after a while, or end the request. */
+/* Try the range again after a pause, or end the request with code. retry_after_s: -1: not told. */
 static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t retry_after_s,
                                 int code) {
     dlpi_s3_op *op = range->op;
@@ -8599,7 +8597,7 @@ static const char *dlpi_s3_op_region(const dlp_s3_io *io, const dlpi_s3_op *op) 
     return op->region[0] ? op->region : io->s3->common->config.region;
 }
 
-/* Host header and path, in io->host and io->path. */
+/* Write an op's Host header and path into io->host and io->path. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     const dlpi_s3_endpoint *e = &op->to;
@@ -8612,8 +8610,8 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of origins that nobody asks for: idle ones, and those that are being
-   opened, or read to the end of an answer, which goes on only while something is asked for. */
+/* Close the connections of origins that no op goes to: idle ones, and those that are being opened,
+   or read to the end of an answer. */
 DLPI_COLD
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
@@ -8625,7 +8623,8 @@ static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     }
 }
 
-/* Find the op's origin. None of its ranges is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+/* Find the origin that an op goes to, and count the op there. None of its ranges is queued. Returns
+   DLP_OK; DLP_ERR_ARG: there is no such place; DLP_FULL: all origins are in use. */
 DLPI_COLD
 static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
@@ -8650,7 +8649,8 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Have it go elsewhere, with those of its ranges that are not on a connection. */
+/* Move an op to its new place, with those of its ranges that are not on a connection. If that place
+   cannot be used, the op ends. */
 DLPI_COLD
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
@@ -8673,8 +8673,8 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
 }
 
-/* Which of AWS' domains a host is S3's own in: "s3.REGION", "BUCKET.s3-REGION",
-   "BUCKET.s3.dualstack.REGION". Who rents a machine there has a name there too. -1: none. */
+/* Return in which of AWS' domains (0, 1) a host is S3's own: "s3.REGION", "BUCKET.s3-REGION",
+   "BUCKET.s3.dualstack.REGION"; -1: none. Rented machines have names there, too. */
 DLPI_COLD
 static int dlpi_s3_host_aws(const char *host) {
     static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
@@ -8695,8 +8695,8 @@ static int dlpi_s3_host_aws(const char *host) {
     return -1;
 }
 
-/* Whether it belongs to the same service as the endpoint: the host, or one below it, at the same
-   port; S3 of AWS, where the endpoint is that. */
+/* True if an address belongs to the service of the endpoint: the same port, and the same host or
+   one below it. If the endpoint is S3 of AWS, its other hosts in that domain belong to it, too. */
 DLPI_COLD
 static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endpoint) {
     const char *host = to->host, *own = endpoint->host;
@@ -8709,7 +8709,7 @@ static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endp
     return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
 }
 
-/* Keep the path of a Location, and its query. */
+/* Keep the path and the query of a Location (at: from its path on) in the op. */
 DLPI_COLD
 static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     size_t path = strcspn(at, "?#"), query = 0;
@@ -8725,7 +8725,7 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     op->to_path[path + query] = '\0';
 }
 
-/* Take "http://host/path?query" apart. */
+/* Have an op go to a Location: a URL, or a path on the server. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
     const char *at = location, *why = NULL;
@@ -8747,14 +8747,14 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
 
 /* ---- verdicts ---- */
 
-/* Whether an op is fetched in parts. */
+/* True if a request is fetched in parts. bound: bytes that it may have if it gives no length. */
 DLPI_COLD
 static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint64_t bound) {
     if (r->method != DLP_S3_GET || r->query) return false;
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
-/* Nothing of the object has come: it is asked for from its beginning. */
+/* Set an op to its beginning: nothing of the object has come. */
 DLPI_COLD
 static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
@@ -8771,7 +8771,7 @@ static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     r->etag[0] = '\0';
 }
 
-/* Have all of the request begin again: the object is another one than it was. */
+/* Begin all of a request again. */
 DLPI_COLD
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
@@ -8780,7 +8780,7 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
 
-/* All bytes of the op are there, and are not what the server says that the object holds. */
+/* Restart an op whose bytes do not have the checksum that the server tells, or end it. */
 DLPI_COLD
 static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
@@ -8797,7 +8797,7 @@ static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_restart(io, op);
 }
 
-/* A range has all its bytes. */
+/* End a range that has all of its bytes, and its op if that was the last range. */
 DLPI_COLD
 static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op *op = range->op;
@@ -8818,6 +8818,7 @@ static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
         dlpi_s3_op_end(io, op, DLP_OK);
 }
 
+/* Have the helper refresh the credentials of this version; force: even if they seem valid. */
 DLPI_COLD
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     if (!io->refreshing) io->refreshes = dlpi_s3_helper_refreshed(io->helper, NULL);
@@ -8825,7 +8826,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     io->refreshing = true;
 }
 
-/* What the classifier wants to know beside what its maker has said. */
+/* Fill in what the classifier needs to know of a case and its maker has not told. */
 DLPI_COLD
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
@@ -8838,8 +8839,8 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
 }
 
-/* Whether a part is refused for what another part was refused for before it, and what has been set
-   right since it was sent: that counts once, however many are in flight. */
+/* True if a part is refused for what another part was refused for, and that has been set right
+   since this part was sent. It counts once, however many parts are in flight. */
 DLPI_COLD
 static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     int32_t status = c->t.status;
@@ -8848,7 +8849,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     return status / 100 == 3 || status == 400 || status == 401 || status == 403;
 }
 
-/* The same again, at once, now that another region, place, clock or key is known. */
+/* Send a range again at once, now that another region, place, clock or key is known. */
 DLPI_COLD
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -8879,7 +8880,7 @@ static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const ch
     dlpi_s3_range_again(io, range);
 }
 
-/* The idle connection had been closed: on a new one, at once. */
+/* Send a range again at once, on a new connection: the idle one had been closed. */
 DLPI_COLD
 static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -8888,7 +8889,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
+/* Sign by the server's clock from now on. Requests signed by the old one learn the same. */
 DLPI_COLD
 static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
     int64_t *skew_s = &io->s3->common->shared.skew_s, is = c->used_skew_s + c->t.skew_s;
@@ -8939,7 +8940,7 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
-/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+/* Take in that a range has lost a connection: it goes on over its others, or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
     if (range->n_connections == 0)
@@ -8959,8 +8960,8 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a range's has failed: close it; the range goes on over another, or is in
-   trouble. */
+/* Close a connection that has failed (what: DLPI_S3_T_*). Its range, if any, goes on over another,
+   or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
                                       int errnum, const char *why) {
@@ -8980,7 +8981,8 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
     if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
-/* The answer on a connection is not what was asked for; what follows of it is not wanted. */
+/* Refuse the answer on a connection (what: DLPI_S3_T_*), whose rest is not wanted. Its range goes
+   on over another, or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connection, int what) {
     dlpi_s3_range *range = connection->range;
@@ -8995,7 +8997,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- errors that the server tells ---- */
 
-/* Move what the head and the document say to the request's error. */
+/* Fill in the request's error from an answer's head and document. region: gets theirs, or "". */
 DLPI_COLD
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
@@ -9031,7 +9033,7 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
-/* Say beside a 403 that tells nothing more what it may be. */
+/* Add to the message of a 403 that tells nothing more what it may be. */
 DLPI_COLD
 static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     const dlp_s3_error *e = &op->r->error;
@@ -9040,7 +9042,7 @@ static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
 }
 
-/* A whole answer that tells an error. */
+/* Judge a whole answer that tells an error. */
 DLPI_COLD
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9079,8 +9081,8 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
 
 enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
-/* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
-   for. */
+/* Refuse an object of is bytes from the offset on: it is larger than the memory, or smaller than
+   asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
 DLPI_COLD
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
@@ -9088,6 +9090,7 @@ static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint
     return DLPI_S3_FINAL;
 }
 
+/* Refuse an answer that makes no sense. Returns DLPI_S3_T_SHORT. */
 DLPI_COLD
 static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
     dlpi_s3_op_message(op, 0, "%s; compare with: curl -i -r 0-9 URL", words);
@@ -9102,6 +9105,7 @@ typedef struct dlpi_s3_extent {
     uint64_t total; /* of the whole object; UINT64_MAX: not told */
 } dlpi_s3_extent;
 
+/* Read from a head which bytes of the object the answer has. Returns FINE or a DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
     uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
@@ -9116,9 +9120,10 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
     return DLPI_S3_FINE;
 }
 
-/* The whole object, where a range of it may have been asked for. It serves a range that begins with
-   the object: one that goes on passes over what it has, if the object has as many bytes as it had.
-   Where it is as long as the range would be, or of no length, it may be just that range. */
+/* Check an answer that has the whole object, though a range may have been asked for. It serves a
+   range that begins with the object: a range that goes on passes over what it has, if the object
+   has as many bytes as before. If it is as long as the range, or of no told length, it may be just
+   that range. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                               const dlpi_s3_extent *x) {
@@ -9138,7 +9143,8 @@ static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *co
     return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
 }
 
-/* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+/* Check that the answer has the bytes that were asked for: all of the range, or all of it that
+   exists. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                                const dlpi_s3_extent *x) {
@@ -9153,7 +9159,7 @@ static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *c
     return DLPI_S3_FINE;
 }
 
-/* The object's size against what it was, what is wanted of it, and the room for it. */
+/* Check the object's size: as before, enough, with room. Returns FINE, FINAL or a DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     dlp_s3_request *r = op->r;
@@ -9172,8 +9178,8 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the range has to bring, and how much others: none, where all comes at
-   once and no other has begun. */
+/* Set how many bytes the range has to bring, and where the next range begins. There is no next one
+   if this answer brings all and no other range has begun. */
 DLPI_COLD
 static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
                                 const dlpi_s3_extent *x) {
@@ -9190,8 +9196,8 @@ static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connec
     if (op->next == op->size) dlpi_s3_ring_out(&op->node);
 }
 
-/* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
-   13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+/* True if if_match names an ETag, by the strong comparison (RFC 9110, 13.1.1): a weak one, on
+   either side, never matches. S3 takes ETags without quotes, too. */
 DLPI_COLD
 static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
@@ -9212,8 +9218,8 @@ static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     return false;
 }
 
-/* Compare the ETag with the one that was asked for, and with that of the answers before: they had
-   the same, or none. The first one is kept. */
+/* Compare the ETag with if_match, and with that of the earlier answers, which must be the same, or
+   missing in all. The first one is kept. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
@@ -9340,7 +9346,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     return DLPI_S3_FINE;
 }
 
-/* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
+/* Return the object's size as a 416 tells it, in a head or a document; UINT64_MAX: it does not. */
 DLPI_COLD
 static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     char text[24];
@@ -9352,8 +9358,8 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     return dlpi_s3_decimal(text, strlen(text), &n) ? n : UINT64_MAX;
 }
 
-/* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
-   whole object, which can be asked for without a range, counts as one that may. */
+/* True if a 416 may be of another version than if_match names. It need not tell an ETag: then only
+   a request from byte 0 is in doubt, because it can be sent without a range. */
 DLPI_COLD
 static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
                                         const dlp_s3_request *r) {
@@ -9361,8 +9367,8 @@ static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
            (connection->http.etag[0] || r->offset == 0);
 }
 
-/* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
-   where a request without a length may begin. Returns whether that is so. */
+/* True if a 416 tells, without an error, that there are no bytes to read: the object is empty, or a
+   request without a length begins at its end. The op is then complete. */
 DLPI_COLD
 static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9382,7 +9388,7 @@ static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     return true;
 }
 
-/* 416: nothing follows what has come. So that was all, though its end had not been told. */
+/* True if a 416 tells that all of a range, whose end had not been told, has come. */
 DLPI_COLD
 static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
     dlpi_s3_op *op = range->op;
@@ -9433,7 +9439,7 @@ static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t siz
     return text;
 }
 
-/* Write the head into the connection's memory, and a small body after it. */
+/* Write a range's request into the connection's memory. Returns false if that is not possible. */
 DLPI_COLD
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -9482,7 +9488,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* Whether bytes of the request are still to be sent. */
+/* Return how many bytes of the request can be sent next from *from; 0 if none are left. */
 DLPI_COLD
 static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, const char **from) {
     const dlp_s3_request *r = connection->range->op->r;
@@ -9494,7 +9500,7 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
-/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+/* Note how much of a PUT is delivered: all that was written but for queued bytes in the kernel. */
 DLPI_COLD
 static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t queued) {
@@ -9503,8 +9509,8 @@ static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection
         dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
 }
 
-/* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
-   it or some of it written, moves without waking anybody. */
+/* Ask the kernel how much of a PUT it still has, and look again soon if it has some: the delivery
+   of these bytes wakes nobody. */
 DLPI_COLD
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
@@ -9515,7 +9521,7 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
-/* All of the request is sent, though not delivered. */
+/* Wait for the answer: all of the request is written, though not delivered. */
 DLPI_COLD
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9562,7 +9568,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_connection_sent(io, connection);
 }
 
-/* Put a range's request on a connection that is free for it. */
+/* Send a range's request (or a hedge) over an idle connection. If that has no room, the op ends. */
 DLPI_COLD
 static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      dlpi_s3_range *range, bool hedge) {
@@ -9604,7 +9610,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- answers, read ---- */
 
-/* This connection's head was the first valid one: the others of its range are not needed. */
+/* Give the range to this connection, whose head was the first valid one. Its others are left. */
 DLPI_COLD
 static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9628,7 +9634,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
-/* The request has ended for good, though its answer has not. */
+/* End the request with DLP_ERR_LENGTH, though its answer goes on. */
 DLPI_COLD
 static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
@@ -9638,7 +9644,7 @@ static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
 }
 
-/* The head is there. Returns whether the connection still serves its range. */
+/* Judge a whole head. Returns whether the connection still serves its range. */
 DLPI_COLD
 static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
@@ -9668,7 +9674,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     return true;
 }
 
-/* What came of a body since it began, or was looked at last. */
+/* Return how a body has got on since it began, or was looked at last. */
 DLPI_COLD
 static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
                                                  const dlpi_s3_connection *connection) {
@@ -9683,7 +9689,7 @@ static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
     return b;
 }
 
-/* The range has what it is there for. */
+/* End a range that has all of its bytes. The connection may serve another. */
 DLPI_COLD
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9699,7 +9705,7 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_done(io, range);
 }
 
-/* True if a 400 may mean the range: it names no other cause. */
+/* True if a 400 may be for the range in the request: the answer names no other cause. */
 DLPI_COLD
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
     char code[64] = "";
@@ -9719,9 +9725,9 @@ static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
            memmem(connection->error, connection->error_n, name, sizeof name - 1);
 }
 
-/* Ask again without what was only ours, and the server does not take. That is the checksum, unless
-   the desc insists on it; then no request of the io asks for one. Or it is the range, to have large
-   objects in parts. Returns true if that is so. */
+/* Ask again without what the client added and the server refuses. This is the checksum, unless the
+   desc insists on it; then no request of the io asks for one. Or it is the range, which gets a
+   large object in parts. Returns true if it is asked again. */
 DLPI_COLD
 static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9757,7 +9763,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_refused(io, connection);
 }
 
-/* The answer has ended. */
+/* Judge an answer that has ended. */
 DLPI_COLD
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9791,7 +9797,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
     dlpi_s3_connection_done(io, connection);
 }
 
-/* More came than there is room for. Where the length was told this was seen before. */
+/* End a request of which more bytes come than there is room for, and no head had told that. */
 DLPI_COLD
 static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
@@ -9800,7 +9806,7 @@ static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *conne
     dlpi_s3_connection_final(io, connection);
 }
 
-/* Bytes of an error's document. */
+/* Keep bytes of an error's document. Returns false if its room is full: it was judged as it is. */
 DLPI_COLD
 static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                      size_t n) {
@@ -9813,7 +9819,7 @@ static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Bytes that nobody wants, which must not go on for ever either. */
+/* Count bytes that nobody wants. Returns false if they were too many: the connection is left. */
 DLPI_COLD
 static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
     connection->error_n += (uint32_t)n;
@@ -9828,7 +9834,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Body bytes that were read elsewhere. Returns whether the connection still serves its range. */
+/* Take in body bytes that lie at at. Returns whether the connection still serves its range. */
 DLPI_COLD
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
@@ -9857,7 +9863,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* Have the parser look at bytes. Returns whether reading may go on. */
+/* Parse bytes that were read. Returns whether reading may go on. */
 DLPI_COLD
 static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
                                     const char *bytes, size_t n) {
@@ -9889,14 +9895,14 @@ static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
 }
 
-/* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+/* True if the range has all of its bytes, and only the end mark of a chunked answer is missing. */
 DLPI_COLD
 static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
     return connection->state == DLPI_S3_CONNECTION_BODY && connection->range &&
            connection->range->done == connection->range->bytes;
 }
 
-/* The connection has ended, or failed. */
+/* Take in that a read got 0 (the stream's end) or failed: the range is done, or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connection, int64_t got) {
     int errnum = got == 0 ? ECONNRESET : connection->conn.errnum;
@@ -9913,8 +9919,8 @@ static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a connection go: straight to their place where that is large enough and
-   they are nothing but body. */
+/* Return where the next bytes of a connection go: to their place (*straight) if it is large enough
+   and they are only body, else to the scratch memory. *n: how many at most. */
 DLPI_COLD
 static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
                                        bool *straight) {
@@ -9935,7 +9941,7 @@ static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connec
     return to ? to : io->scratch;
 }
 
-/* Read what is there. */
+/* Read what is there, at most a turn's share, and act on it. */
 DLPI_COLD
 static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
@@ -10008,8 +10014,8 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
-/* True if an op may begin another range now. Further parts wait for the first head, which tells
-   size and ETag. */
+/* True if an op may begin another range: further parts wait for the first head, with size and
+   ETag. */
 DLPI_COLD
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
     return op->n_ranges == 0 || op->opened || op->r->if_match;
@@ -10027,8 +10033,7 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection to the origin could not be made: give that to the range that waits longest, as its
-   trouble. what: DLPI_S3_T_*. */
+/* Give a failed connection's trouble (what: DLPI_S3_T_*) to the range that waits longest. */
 DLPI_COLD
 static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
                                   const char *why) {
@@ -10052,8 +10057,7 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
-/* If the origin has a proxy and uses TLS, have the connection ask the proxy for a tunnel
-   (CONNECT). */
+/* If the origin has a proxy and TLS, have the connection ask the proxy for a tunnel (CONNECT). */
 DLPI_COLD
 static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
     const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
@@ -10117,8 +10121,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     return true;
 }
 
-/* Take the next step of a connection that is being opened: it becomes idle, waits, or has
-   failed. */
+/* Go on opening a connection: it becomes idle, waits, or has failed. */
 DLPI_COLD
 static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_origin *origin = connection->origin;
@@ -10246,8 +10249,7 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
 
 /* ---- hedges ---- */
 
-/* Return after how many ns without an answer a range of size class c is hedged; UINT64_MAX: not
-   now. */
+/* Return after how many ns without an answer to hedge a range of class c; UINT64_MAX: not now. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
@@ -10330,8 +10332,7 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* True if all ranges of the op wait for their turn, because as many requests are on the wire as may
-   be. */
+/* True if all ranges of the op wait for a turn: as many requests are on the wire as may be. */
 DLPI_COLD
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
@@ -10339,8 +10340,7 @@ static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
-/* End the op if its time is over (request_timeout_ms, progress_timeout_ms); else set its timer
-   again. */
+/* End the op if its request_timeout_ms or progress_timeout_ms is over; else set its timer again. */
 DLPI_COLD
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     const uint64_t *by = io->patience.by;
@@ -10405,9 +10405,8 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Look how fast a body comes, and leave the connection if it is too slow. Returns whether it was
-   left. Time in which the caller was elsewhere does not count, and a body that stands still is not
-   judged. */
+/* Leave the connection of a body that comes too slowly. Returns whether that was so. Time in which
+   the caller was elsewhere does not count, and a body that stands still is not judged. */
 DLPI_COLD
 static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
@@ -10457,8 +10456,7 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
 }
 
 /* Close an idle connection on which something came: its end, or bytes that nobody asked for. With
-   TLS it may be the session's own, such as tickets; a read takes them in, and the connection
-   stays. */
+   TLS it stays if they are the session's own, such as tickets; a read takes them in. */
 DLPI_COLD
 static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
@@ -10505,8 +10503,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     }
 }
 
-/* Return for how many ms to wait for events (-1: no limit), so that no timer, no hedge and not the
-   time until, the caller's, is missed. */
+/* Return for how many ms (-1: no limit) to wait for events: to the next timer, hedge, or until. */
 DLPI_COLD
 static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
@@ -10522,8 +10519,7 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     return until < 3600000 ? (int)until : 3600000;
 }
 
-/* Read on from connections that had more than a turn's share: bytes that a session has decrypted
-   wake nobody. */
+/* Read on from connections that had more than a turn's share: decrypted bytes wake nobody. */
 DLPI_COLD
 static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
@@ -10534,8 +10530,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
-/* If the server has come back, perhaps to another thread or process, end the back-off of all paused
-   ranges soon. */
+/* End all back-offs soon if the server has come back, perhaps to another thread or process. */
 DLPI_COLD
 static void dlpi_s3_wake(dlp_s3_io *io) {
     uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
@@ -10600,8 +10595,7 @@ static bool dlpi_s3_is_printable(const char *s) {
     return *s == '\0';
 }
 
-/* Check the memory that a request gives: a body of enough capacity, or pieces that have exactly
-   length bytes. Returns DLP_OK, or DLP_ERR_ARG. */
+/* Check a request's body and capacity, or its pieces. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
@@ -10679,9 +10673,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-/* Begin a request, as dlp_s3_submit does. When it ends, it goes to the list over, which counts it
-   until then. Returns DLP_OK: begun; DLP_FULL: no op is free, or max_bytes is reached; or an error
-   code. */
+/* Begin a request, as dlp_s3_submit does. At its end it goes to the list over, which counts it
+   until then. Returns DLP_OK; DLP_FULL: no op is free, or max_bytes is reached; an error code. */
 DLPI_COLD
 static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
@@ -10794,8 +10787,7 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     return p;
 }
 
-/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the bytes of the
-   mapping. */
+/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the mapping's bytes. */
 DLPI_COLD
 static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
@@ -10877,8 +10869,7 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Add change to the number of dlp_s3_io that are open in this process. A fork left its parent's in
-   a child, where they do not count. */
+/* Add change to the number of open dlp_s3_io of this process, without those of a forked parent. */
 DLPI_COLD
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
@@ -10965,8 +10956,7 @@ typedef struct dlpi_s3_bound {
 #define DLPI_S3_NUMBER(field, standard, least, most) \
     { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
-/* Replace each number of the desc that is 0 by its default, and check its bounds. Returns DLP_OK,
-   or DLP_ERR_ARG. */
+/* Set numbers of the desc that are 0 to defaults, and check all. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
@@ -11162,8 +11152,7 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
     return code;
 }
 
-/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without parts that are
-   empty. */
+/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without empty parts. */
 DLPI_COLD
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
     char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
@@ -11260,8 +11249,7 @@ static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
     return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
 }
 
-/* Read the record at a place. Its head is copied to *r. Returns its key, which stays where it
-   is. */
+/* Read the record at a place: its head into *r. Returns its key, which stays where it is. */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
     memcpy(r, at, sizeof *r);
@@ -11303,8 +11291,7 @@ static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, 
     return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
-/* Read the members of the element Contents, which x has just opened, into a record. Returns NULL or
-   an error text. */
+/* Read the element Contents that x has just opened into a record. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
@@ -11344,8 +11331,7 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read the common prefix whose element x has just opened into a record. Returns NULL or an error
-   text. */
+/* Read the common prefix that x has just opened into a record. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
@@ -11419,8 +11405,7 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
     return NULL;
 }
 
-/* Undo the escapes of the keys of a run, if escaped, and move its records together. Returns NULL or
-   an error text. */
+/* Undo escapes of a run's keys, if there are any; records move. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     size_t to = 0;
@@ -11479,8 +11464,7 @@ static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_ke
     return b;
 }
 
-/* Read the block's next record into *out, whose key stays in the block. Returns false if there is
-   none. */
+/* Read the block's next record; its key stays in the block. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     dlpi_s3_record r;
@@ -11520,8 +11504,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Add three bytes of a key, from offset from on, to the alphabet. kinds: if a byte is a letter or a
-   digit, add all of its kind. */
+/* Add three bytes of a key, from offset from on, to the alphabet. kinds: a letter or digit adds all
+   of its kind. */
 DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
@@ -11543,8 +11527,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* Return the place of a key among all keys that share its first from bytes, as a number from 0 to
-   1. */
+/* Return the place of a key among all keys that share its first from bytes: 0 to 1. */
 DLPI_COLD
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
@@ -11589,16 +11572,15 @@ static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     return dlpi_s3_utf8_whole(at, end);
 }
 
-/* True if a text lies behind low and before high (NULL: no end), so that it can split this
-   range. */
+/* True if a text lies behind low and before high (NULL: no end): it can split this range. */
 DLPI_COLD
 static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
     if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split about in the middle of a range whose keys share their first from bytes. Returns
-   false if there is none. */
+/* Find a split near the middle of a range whose keys share their first from bytes. Returns false if
+   there is none. */
 DLPI_COLD
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
@@ -11769,9 +11751,8 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return wrong;
 }
 
-/* True if a token leads back to an earlier page: such a list would have no end. Remembered are the
-   token before and one that is taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds
-   circles of any length. */
+/* True if a token leads back to an earlier page: such a list would have no end. Compared are the
+   last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
 DLPI_COLD
 static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
@@ -12021,8 +12002,7 @@ static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, c
     dlpi_s3_out_end(&o);
 }
 
-/* Fill in *err (NULL: nothing) for the segment's next page: where it is, and what is wrong. Returns
-   code. */
+/* Tell in *err (if not NULL) what is wrong with the segment's next page. Returns code. */
 DLPI_COLD
 static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
                             dlp_s3_error *err, const char *what) {
@@ -12039,8 +12019,7 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     return code;
 }
 
-/* Return a free record for a page request, with room for the answer, or NULL if there is no
-   memory. */
+/* Return a record for a page request, with room for the answer, or NULL if there is no memory. */
 DLPI_COLD
 static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     dlpi_s3_page_request *a = l->asks;
@@ -12341,8 +12320,7 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
-/* Return the bytes of an entry with this length field; 0 if it has none, or if the length is not
-   known. */
+/* Return the bytes of an entry with this length field; 0: it has none, or they are not known. */
 DLPI_COLD
 static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
@@ -12387,8 +12365,7 @@ static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, si
     }
 }
 
-/* Make the table large enough that one more key leaves half of it empty. Returns false if there is
-   no memory. */
+/* Make the table so large that one more key leaves half of it empty. False: there is no memory. */
 DLPI_COLD
 static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
@@ -12658,8 +12635,7 @@ static const char *dlpi_src_key_decode(char *key) {
     return NULL;
 }
 
-/* Parse a line of n bytes into an entry, whose texts stay in the line. Returns NULL or an error
-   text. */
+/* Parse a line of n bytes into an entry; its texts stay there. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     char *column[DLPI_SRC_COLUMNS + 1] = {line};
@@ -12965,9 +12941,8 @@ static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t byt
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
-/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to that
-   size: so an object that is not larger than a part is asked for without a range, which some
-   servers refuse. */
+/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
+   that: one that is not larger than a part then needs no range, which some servers refuse. */
 DLPI_COLD
 static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
@@ -13025,8 +13000,7 @@ static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
         dlpi_src_fits(s, q, r->received);
 }
 
-/* Write "s3://bucket/key" for a message. Only the end of a long key is written, because it says
-   more than the beginning. */
+/* Write "s3://bucket/key" for a message; of a long key its end, which says more than the rest. */
 DLPI_COLD
 static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
@@ -13035,8 +13009,7 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     dlpi_s3_one_line(text);
 }
 
-/* Append formatted text at text + at. Returns the new length, which is size or more if it was
-   cut. */
+/* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 DLPI_COLD
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -13075,8 +13048,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
         dlpi_src_add_text(text, size, n, " code %d", r->code);
 }
 
-/* Report by dlp_fail why an item failed. Returns the code for fetch: DLP_ERR_LENGTH or
-   _CALLBACK. */
+/* Report by dlp_fail why an item failed. Returns DLP_ERR_LENGTH or DLP_ERR_CALLBACK, for fetch. */
 DLPI_COLD
 static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
@@ -13232,8 +13204,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     return w;
 }
 
-/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, with *state
-   untouched. */
+/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, *state untouched. */
 DLPI_COLD
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
@@ -13297,8 +13268,7 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* True if one request may read range a and then b: b lies behind a in the same object, and the gap
-   is short enough. */
+/* True if one request may read range a and then b, of the same object: the gap is short enough. */
 DLPI_COLD
 static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
@@ -13306,8 +13276,7 @@ static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
-/* True if an item may share a request: it is a range of known length, and no joint request of it
-   failed. */
+/* True if an item may share a request: a range of known length, not to be requested by itself. */
 DLPI_COLD
 static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
@@ -13416,8 +13385,7 @@ static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     }
 }
 
-/* Send requests for held items until the I/O is full. Returns 0, or a negative code: it is
-   broken. */
+/* Send requests for held items until the I/O is full. Returns 0, or negative if it is broken. */
 DLPI_COLD
 static int dlpi_src_flush(dlpi_src_worker *w) {
     dlpi_src_get *first;
@@ -13508,9 +13476,8 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
     return n;
 }
 
-/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0, because its items
-   could still be taken for failed ones. Later calls give up all requests, because the pipe wants
-   only the records back. */
+/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0: its items could
+   still be taken for failed ones. Later calls give all requests up: only the records are wanted. */
 DLPI_COLD
 static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
                                int *code, int max, int timeout_ms) {
@@ -13546,8 +13513,7 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
-/* Compare an object's bytes with those that the manifest tells, if it tells any. Returns 0, or
-   DLP_ERR_CALLBACK if they differ. */
+/* Compare an object's bytes with the manifest's, if known. Returns 0, or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
@@ -13559,9 +13525,8 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read the bytes of a part's entry to the memory at to. etag: the ETag that the object must have,
-   if it is a strong one, in place of the manifest's; or NULL. Returns 0, DLP_ERR_LENGTH or
-   DLP_ERR_CALLBACK. */
+/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
+   place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
@@ -13592,8 +13557,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Ask by HEAD for an object's size and ETag (r->etag), and set at->length to the bytes to download.
-   Returns 0 or an error code. */
+/* Ask by HEAD for an object's r->etag, and at->length to download. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
@@ -13726,8 +13690,7 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
-/* Fill a request with the wanted rows from x->at up to end. Stop before a gap that is too long, and
-   move x->at on. */
+/* Fill a request with the wanted rows from x->at up to end, or up to a gap that is too long. */
 DLPI_COLD
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
@@ -13744,8 +13707,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
     }
 }
 
-/* Fill in the next request for rows of the chunk. Returns false if requests for all rows were
-   made. */
+/* Fill in the next request for rows of the chunk. Returns false if all requests were made. */
 DLPI_COLD
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
@@ -13771,8 +13733,7 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
-/* Begin to read a chunk's rows to the memory at to. Returns false if there is no memory; end it in
-   any case (dlpi_src_rows_end). */
+/* Begin to read a chunk's rows to to. Returns false if there is no memory; end it even then. */
 DLPI_COLD
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
@@ -13808,8 +13769,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
-/* Send requests until no row is left, or no record or no room in the I/O is free. Returns 0, or
-   DLP_ERR_CALLBACK if one failed. */
+/* Send requests while rows, records and room last. Returns 0, or DLP_ERR_CALLBACK if one failed. */
 DLPI_COLD
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
@@ -13969,8 +13929,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
-/* Count the rows of all entries into s->first_row, if row_bytes is set. Returns NULL or an error
-   text. */
+/* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;

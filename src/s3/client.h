@@ -13,8 +13,7 @@ typedef struct dlpi_s3_bound {
 #define DLPI_S3_NUMBER(field, standard, least, most) \
     { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
-/* Replace each number of the desc that is 0 by its default, and check its bounds. Returns DLP_OK,
-   or DLP_ERR_ARG. */
+/* Set numbers of the desc that are 0 to defaults, and check all. Returns DLP_OK or DLP_ERR_ARG. */
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
         DLPI_S3_NUMBER(style, 0, 0, DLP_S3_STYLE_VIRTUAL),
@@ -202,8 +201,7 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
     return code;
 }
 
-/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without parts that are
-   empty. */
+/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without empty parts. */
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
     char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
     if (err->bucket[0])

@@ -15,8 +15,7 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* Return 0 or an errno for e, which locking m returned. If the last holder died, keep its mutex in
-   use: what it left is always whole, see above. */
+/* Return 0 or an errno for a lock call's result e. What a dead holder left is whole: see above. */
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
 }
@@ -46,17 +45,15 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* True if the last failure is too recent to try again, though not for longer if the clock was set
-   back. */
+/* True if the last failure is too recent to try again. A clock set back makes that no longer. */
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
 }
 
 /* Get the credentials that are valid at now_s. out: zeroed before the first call, then as the last
-   call left it; it is copied only if it is not current. Returns 0: valid; 1: valid, but a refresh
-   should be begun; DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a
-   refresh. */
+   call left it; copied only if not current. Returns 0: valid; 1: valid, but begin a refresh;
+   DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a refresh. */
 static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
     int64_t refresh_s;
@@ -140,8 +137,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch credentials and publish them. The caller holds the lock "fetching". Returns DLP_OK or an
-   error code. */
+/* Fetch and publish credentials. The caller holds "fetching". Returns DLP_OK or an error code. */
 static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
                                     const uint32_t *stop, dlp_s3_error *err) {
     struct both {
@@ -179,11 +175,11 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
 }
 
 /* Fetch credentials, once for all processes: if there are valid ones other than version seen, do
-   nothing. force: replace version seen even if it has not expired by the clock (the server said
-   so). stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code.
-   Without force it is also DLP_OK if fetching failed and the old ones are still valid. Waits for
-   files, processes, names and the network, with time-outs for all but names: never call it in the
-   thread that does I/O. */
+   nothing. force: replace version seen, though it is valid by the clock (the server refused it).
+   stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code;
+   without force also DLP_OK if fetching failed and the old ones are valid. Waits for files,
+   processes, names and the network, with time-outs for all but names: not in the thread that does
+   I/O. */
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,
                                             dlp_s3_error *err) {

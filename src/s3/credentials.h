@@ -25,10 +25,8 @@ typedef struct dlpi_s3_scratch {
     dlpi_s3_conn conn;
 } dlpi_s3_scratch;
 
-/* Return the time that is ms from now, in ns of the monotonic clock. */
 static uint64_t dlpi_s3_in_ms(int64_t ms) { return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u; }
 
-/* True if the time of a wait is over, or its stop is set. */
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
 }
@@ -76,8 +74,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL into its server and its path, and write the request into s->out. Returns NULL or an
-   error text. */
+/* Split the URL, and write the request into s->out. Returns NULL or an error text. */
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
     dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};
@@ -151,8 +148,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     return n;
 }
 
-/* Send the request to one address, and wait for the answer. Sets a->status, or a->why if none
-   came. */
+/* Send the request to one address, and wait. Sets a->status, or a->why if no answer came. */
 static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
     int64_t n = dlpi_s3_conn_open(&s->conn, address, tls, host);
@@ -233,8 +229,7 @@ static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
-/* Fill in err for a request without a useful answer. s->word: the answer's error code, or "".
-   Returns DLP_ERR_REMOTE. */
+/* Fill in err for an answer that is no help. s->word: its code or "". Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
@@ -249,9 +244,8 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 
 /* ---- sources ---- */
 
-/* Set who->expires_s by s->expires, the text of the answer. clock_s: the time by the clock of the
-   server, or 0; if our clock differs, the time for which the credentials live counts. Returns
-   DLP_OK, or DLP_ERR_REMOTE if they have expired. */
+/* Set who->expires_s by the answer (s->expires). clock_s: the time by the server's clock, or 0; if
+   ours differs, their life counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have expired. */
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
     const char *date = s->expires;
@@ -273,8 +267,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
-/* Read credentials from the JSON in s->answer. token: the name of the session token there; clock_s:
-   as in dlpi_s3_fetched_until. */
+/* Read credentials from the JSON in s->answer. token: what their session token is called there. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
     int code;
@@ -306,9 +299,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
-   shell is done. to: memory for the words. Returns their number, or -1: a quote is open, or too
-   many. */
+/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
+   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
     const char *at = command;
@@ -334,7 +326,7 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
     return n;
 }
 
-/* Have the new program close the descriptors that it would inherit: other code opened them without
+/* Have the new program close descriptors that it would inherit, which other code opened without
    O_CLOEXEC. Returns 0 or an errno. */
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
@@ -465,15 +457,13 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
-/* True if a token can be sent. A container's token is the whole value of a header, as "Basic ..."
-   is; other tokens are one word. */
+/* True if a token can be sent. A container's is a header's whole value; others are one word. */
 static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
     if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
     return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
 }
 
-/* Read the token file into s->token, without its line end, because a head or a form takes one
-   line. */
+/* Read the token file into s->token, without its line end: a head or a form takes one line. */
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
     int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
@@ -488,8 +478,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-/* Write a form for STS into s->body, without fields that are NULL or "". Returns false: it is too
-   long. */
+/* Write a form for STS into s->body, without fields that are NULL or "". False: it is too long. */
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
     dlpi_s3_out o = {s->body, sizeof s->body, 0};
@@ -530,8 +519,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
 }
 
-/* Get credentials from STS for a web identity token, which proves who asks in place of a
-   signature. */
+/* Get credentials from STS for a web identity token. It is the proof: nothing is signed. */
 static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                              const uint32_t *stop, dlp_s3_error *err) {
     static const char action[] = "AssumeRoleWithWebIdentity";
@@ -547,8 +535,7 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
-/* Assume a role at STS with the credentials in who, and put the role's credentials in their
-   place. */
+/* Assume a role at STS with the credentials in who, and put those of the role there. */
 static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
                               dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
     static const char action[] = "AssumeRole";
@@ -586,8 +573,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fill in err, and tell what else can be set: the metadata service is asked last, and exists only
-   on a machine of AWS. Returns DLP_ERR_REMOTE. */
+/* Fill in err, and what to set instead: only AWS' machines have this. Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
                                  dlp_s3_error *err) {
     const int code = dlpi_s3_ask_error(a, s, err);
@@ -598,9 +584,8 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
     return code;
 }
 
-/* Ask the metadata service by IMDSv2 for a token that lives 6 hours, the role's name, and its
-   credentials. It never falls back to version 1, which any process that can be talked into a GET
-   gives away. */
+/* Ask the metadata service by IMDSv2: for a token that lives 6 hours, the role's name, its
+   credentials. Version 1 is never used: any process that can be talked into a GET gives it away. */
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
@@ -652,8 +637,7 @@ static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_
     }
 }
 
-/* Fetch credentials, then assume the configured roles, each with the credentials of the one
-   before. */
+/* Fetch credentials, then assume the roles, each with the credentials of the one before it. */
 static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                          const uint32_t *stop, dlp_s3_error *err) {
     int code = dlpi_s3_fetch_base(c, s, who, stop, err);

@@ -15,8 +15,7 @@ static bool dlpi_s3_is_printable(const char *s) {
     return *s == '\0';
 }
 
-/* Check the memory that a request gives: a body of enough capacity, or pieces that have exactly
-   length bytes. Returns DLP_OK, or DLP_ERR_ARG. */
+/* Check a request's body and capacity, or its pieces. Returns DLP_OK or DLP_ERR_ARG. */
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
     if (r->n_pieces > 0 && !r->pieces)
@@ -91,9 +90,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-/* Begin a request, as dlp_s3_submit does. When it ends, it goes to the list over, which counts it
-   until then. Returns DLP_OK: begun; DLP_FULL: no op is free, or max_bytes is reached; or an error
-   code. */
+/* Begin a request, as dlp_s3_submit does. At its end it goes to the list over, which counts it
+   until then. Returns DLP_OK; DLP_FULL: no op is free, or max_bytes is reached; an error code. */
 static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
     const char *why;
@@ -198,8 +196,7 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     return p;
 }
 
-/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the bytes of the
-   mapping. */
+/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the mapping's bytes. */
 static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
     dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
@@ -276,8 +273,7 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Add change to the number of dlp_s3_io that are open in this process. A fork left its parent's in
-   a child, where they do not count. */
+/* Add change to the number of open dlp_s3_io of this process, without those of a forked parent. */
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
     do then = (is >> 32 == pid ? is : pid << 32) + (uint64_t)(int64_t)change;

@@ -134,9 +134,8 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return wrong;
 }
 
-/* True if a token leads back to an earlier page: such a list would have no end. Remembered are the
-   token before and one that is taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds
-   circles of any length. */
+/* True if a token leads back to an earlier page: such a list would have no end. Compared are the
+   last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
 static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
@@ -370,8 +369,7 @@ static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, c
     dlpi_s3_out_end(&o);
 }
 
-/* Fill in *err (NULL: nothing) for the segment's next page: where it is, and what is wrong. Returns
-   code. */
+/* Tell in *err (if not NULL) what is wrong with the segment's next page. Returns code. */
 static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
                             dlp_s3_error *err, const char *what) {
     char place[120] = "";
@@ -387,8 +385,7 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     return code;
 }
 
-/* Return a free record for a page request, with room for the answer, or NULL if there is no
-   memory. */
+/* Return a record for a page request, with room for the answer, or NULL if there is no memory. */
 static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     dlpi_s3_page_request *a = l->asks;
     while (a && a->of) a = a->next;

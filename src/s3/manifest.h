@@ -37,8 +37,7 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
-/* Return the bytes of an entry with this length field; 0 if it has none, or if the length is not
-   known. */
+/* Return the bytes of an entry with this length field; 0: it has none, or they are not known. */
 static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
@@ -76,8 +75,7 @@ static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, si
     }
 }
 
-/* Make the table large enough that one more key leaves half of it empty. Returns false if there is
-   no memory. */
+/* Make the table so large that one more key leaves half of it empty. False: there is no memory. */
 static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
     if (m->places > 0 && (m->n_keys + 1) * 2 <= m->places) return true;
@@ -328,8 +326,7 @@ static const char *dlpi_src_key_decode(char *key) {
     return NULL;
 }
 
-/* Parse a line of n bytes into an entry, whose texts stay in the line. Returns NULL or an error
-   text. */
+/* Parse a line of n bytes into an entry; its texts stay there. Returns NULL or an error text. */
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;

@@ -68,8 +68,7 @@ static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
     return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
 }
 
-/* Read the record at a place. Its head is copied to *r. Returns its key, which stays where it
-   is. */
+/* Read the record at a place: its head into *r. Returns its key, which stays where it is. */
 static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
     memcpy(r, at, sizeof *r);
     return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
@@ -107,8 +106,7 @@ static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, 
     return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
-/* Read the members of the element Contents, which x has just opened, into a record. Returns NULL or
-   an error text. */
+/* Read the element Contents that x has just opened into a record. Returns NULL or an error text. */
 static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
     char *at = dlpi_s3_run_room(run), text[80] = "", etag[80] = "";
@@ -147,8 +145,7 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read the common prefix whose element x has just opened into a record. Returns NULL or an error
-   text. */
+/* Read the common prefix that x has just opened into a record. Returns NULL or an error text. */
 static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
     char *at = dlpi_s3_run_room(run);
@@ -219,8 +216,7 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
     return NULL;
 }
 
-/* Undo the escapes of the keys of a run, if escaped, and move its records together. Returns NULL or
-   an error text. */
+/* Undo escapes of a run's keys, if there are any; records move. Returns NULL or an error text. */
 static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     size_t to = 0;
     dlpi_s3_record r;
@@ -276,8 +272,7 @@ static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_ke
     return b;
 }
 
-/* Read the block's next record into *out, whose key stays in the block. Returns false if there is
-   none. */
+/* Read the block's next record; its key stays in the block. Returns false if there is none. */
 static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     dlpi_s3_record r;
     dlpi_s3_span key;

@@ -246,7 +246,7 @@ static void dlpi_s3_hmac_begin(dlpi_s3_hmac_key *k, const void *key, size_t n) {
     dlpi_s3_wipe(pad, sizeof pad);
 }
 
-/* Begin to hash a message under a key; dlpi_s3_hmac_end in place of dlpi_s3_sha_end. */
+/* Begin to hash a message under a key; end it by dlpi_s3_hmac_end, not by dlpi_s3_sha_end. */
 static void dlpi_s3_hmac_message(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k) {
     memcpy(s->state, k->inner, sizeof s->state);
     s->bytes = 64;

@@ -144,9 +144,8 @@ static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t byt
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
-/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to that
-   size: so an object that is not larger than a part is asked for without a range, which some
-   servers refuse. */
+/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
+   that: one that is not larger than a part then needs no range, which some servers refuse. */
 static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
@@ -200,8 +199,7 @@ static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
         dlpi_src_fits(s, q, r->received);
 }
 
-/* Write "s3://bucket/key" for a message. Only the end of a long key is written, because it says
-   more than the beginning. */
+/* Write "s3://bucket/key" for a message; of a long key its end, which says more than the rest. */
 static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
     snprintf(text, size, "s3://%.63s/%s%s", bucket, n > most ? "..." : "",
@@ -209,8 +207,7 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     dlpi_s3_one_line(text);
 }
 
-/* Append formatted text at text + at. Returns the new length, which is size or more if it was
-   cut. */
+/* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...) {
@@ -246,8 +243,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
         dlpi_src_add_text(text, size, n, " code %d", r->code);
 }
 
-/* Report by dlp_fail why an item failed. Returns the code for fetch: DLP_ERR_LENGTH or
-   _CALLBACK. */
+/* Report by dlp_fail why an item failed. Returns DLP_ERR_LENGTH or DLP_ERR_CALLBACK, for fetch. */
 static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
@@ -391,8 +387,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     return w;
 }
 
-/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, with *state
-   untouched. */
+/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, *state untouched. */
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_new(s);
@@ -450,16 +445,14 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* True if one request may read range a and then b: b lies behind a in the same object, and the gap
-   is short enough. */
+/* True if one request may read range a and then b, of the same object: the gap is short enough. */
 static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
-/* True if an item may share a request: it is a range of known length, and no joint request of it
-   failed. */
+/* True if an item may share a request: a range of known length, not to be requested by itself. */
 static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
 }
@@ -561,8 +554,7 @@ static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     }
 }
 
-/* Send requests for held items until the I/O is full. Returns 0, or a negative code: it is
-   broken. */
+/* Send requests for held items until the I/O is full. Returns 0, or negative if it is broken. */
 static int dlpi_src_flush(dlpi_src_worker *w) {
     dlpi_src_get *first;
     int rc;
@@ -648,9 +640,8 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
     return n;
 }
 
-/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0, because its items
-   could still be taken for failed ones. Later calls give up all requests, because the pipe wants
-   only the records back. */
+/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0: its items could
+   still be taken for failed ones. Later calls give all requests up: only the records are wanted. */
 static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
                                int *code, int max, int timeout_ms) {
     dlpi_src_worker *w = worker_state;

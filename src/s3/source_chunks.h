@@ -45,8 +45,7 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
-/* Fill a request with the wanted rows from x->at up to end. Stop before a gap that is too long, and
-   move x->at on. */
+/* Fill a request with the wanted rows from x->at up to end, or up to a gap that is too long. */
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
     uint64_t gap = 0, bytes = s->d.row_bytes;
@@ -62,8 +61,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
     }
 }
 
-/* Fill in the next request for rows of the chunk. Returns false if requests for all rows were
-   made. */
+/* Fill in the next request for rows of the chunk. Returns false if all requests were made. */
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
@@ -88,8 +86,7 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
-/* Begin to read a chunk's rows to the memory at to. Returns false if there is no memory; end it in
-   any case (dlpi_src_rows_end). */
+/* Begin to read a chunk's rows to to. Returns false if there is no memory; end it even then. */
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
@@ -122,8 +119,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
-/* Send requests until no row is left, or no record or no room in the I/O is free. Returns 0, or
-   DLP_ERR_CALLBACK if one failed. */
+/* Send requests while rows, records and room last. Returns 0, or DLP_ERR_CALLBACK if one failed. */
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
         dlpi_src_get *q = x->next ? x->next : x->idle;

@@ -51,8 +51,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
-/* Count the rows of all entries into s->first_row, if row_bytes is set. Returns NULL or an error
-   text. */
+/* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;

@@ -21,8 +21,7 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
-/* Compare an object's bytes with those that the manifest tells, if it tells any. Returns 0, or
-   DLP_ERR_CALLBACK if they differ. */
+/* Compare an object's bytes with the manifest's, if known. Returns 0, or DLP_ERR_CALLBACK. */
 static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
@@ -33,9 +32,8 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read the bytes of a part's entry to the memory at to. etag: the ETag that the object must have,
-   if it is a strong one, in place of the manifest's; or NULL. Returns 0, DLP_ERR_LENGTH or
-   DLP_ERR_CALLBACK. */
+/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
+   place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                              dlp_s3_request *r) {
@@ -64,8 +62,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Ask by HEAD for an object's size and ETag (r->etag), and set at->length to the bytes to download.
-   Returns 0 or an error code. */
+/* Ask by HEAD for an object's r->etag, and at->length to download. Returns 0 or an error code. */
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;

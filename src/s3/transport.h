@@ -97,8 +97,8 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     return DLP_S3_BROKEN;
 }
 
-/* Return the code of a transport's read or write of n bytes, or DLP_S3_BROKEN if the call failed or
-   the code is not a valid one. */
+/* Return the code of a transport's read or write of n bytes; if invalid, or an error,
+   DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
@@ -159,8 +159,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     return 0;
 }
 
-/* Judge the proxy's answer to CONNECT. why: NULL, or why the answer is not whole. Returns 0 if the
-   tunnel is open, or DLP_S3_BROKEN. */
+/* Judge a proxy's answer. why: NULL, or why it is not whole. Returns 0, or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
     if (!why && status >= 200 && status < 300) {
@@ -180,9 +179,8 @@ static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     return DLP_S3_BROKEN;
 }
 
-/* Ask the proxy for a tunnel and read its answer. A TLS server says nothing before it is asked, so
-   no byte comes behind the answer's head. Returns 0: it is open; DLP_S3_WANT_*; or
-   DLP_S3_BROKEN. */
+/* Ask the proxy for a tunnel. A TLS server speaks only when it is asked, so nothing follows the
+   head of the answer. Returns 0: the tunnel is open; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     char byte;
     while (c->tunnel_at < c->tunnel_n) {
@@ -209,9 +207,8 @@ static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
-/* Take the next steps of opening a connection. Returns 0: it can be read and written;
-   DLP_S3_WANT_READ or _WRITE: call again when the socket is ready for that; DLP_S3_BROKEN, with why
-   and errnum: close it. */
+/* Go on opening a connection. Returns 0: it can be read and written; DLP_S3_WANT_READ or _WRITE:
+   call again when the socket is ready for that; DLP_S3_BROKEN, with why and errnum: close it. */
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
@@ -241,8 +238,7 @@ static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     return dlpi_s3_conn_fail(c, "reading from", errno);
 }
 
-/* Write at most n bytes, as many as fit. Returns how many; DLP_S3_WANT_*: offer the same bytes
-   again; or DLP_S3_BROKEN. */
+/* Write what fits, of n bytes. Returns how many; DLP_S3_WANT_*: offer them again; DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
@@ -256,8 +252,7 @@ static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     return dlpi_s3_conn_fail(c, "writing to", errno);
 }
 
-/* True if the session may have decrypted bytes of which the socket knows nothing: read them before
-   waiting for the socket. */
+/* True if the session may have bytes of which the socket knows nothing: read before you wait. */
 static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
@@ -371,8 +366,7 @@ static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* Offer the host's ticket to the server: a copy, since sessions of other threads may use it
-   meanwhile. */
+/* Offer a copy of the host's ticket to the server: other threads' sessions may use it meanwhile. */
 static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION *copy = NULL;
     pthread_mutex_lock(&s->own->lock);
@@ -445,9 +439,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     return own;
 }
 
-/* Return what the sessions of this process share; make it if there is none. Returns NULL, with why
-   and errno, if that fails. What a parent process made stays as it is: it cannot be freed
-   safely. */
+/* Return what this process' sessions share, made here if there is none; NULL, with why and errno,
+   if that fails. A parent's stays as it is: it cannot be freed safely. */
 static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t size) {
     dlpi_s3_tls_own *found = DLPI_LOAD_ACQ(&tls->own), *own; /* O2 <- O1 */
     if (found && found->pid == getpid()) return found;
@@ -513,8 +506,7 @@ static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session
     return DLP_S3_BROKEN;
 }
 
-/* Set s->why and s->broken, an errno, to what went wrong; every further call tells it again. error:
-   of SSL_get_error. */
+/* Set s->why and s->broken, to be told at every further call. error: of SSL_get_error. */
 static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     unsigned long e = ERR_peek_error();
     const char *words = e ? ERR_reason_error_string(e) : NULL;
@@ -616,9 +608,8 @@ static void dlpi_s3_tls_close(void *session) {
     free(s);
 }
 
-/* Make a transport of OpenSSL, without calling OpenSSL yet. ca_file: PEM, copied; NULL: what
-   AWS_CA_BUNDLE names, else the system's. Returns 0, DLP_ERR_ARG if it cannot be read,
-   DLP_ERR_MEMORY. */
+/* Make a transport of OpenSSL, without calling it yet. ca_file: PEM, copied; NULL: AWS_CA_BUNDLE's,
+   else the system's. Returns 0, DLP_ERR_ARG if it cannot be read, or DLP_ERR_MEMORY. */
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
@@ -640,8 +631,7 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     return 0;
 }
 
-/* Free a transport of OpenSSL, after the last of its sessions. Any other transport is left as it
-   is. */
+/* Free a transport of OpenSSL, after its last session. Any other is left as it is. */
 static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
@@ -676,8 +666,7 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     return rc == 0;
 }
 
-/* Set why and *errnum (EAGAIN: retry later; ENXIO) for rc of getaddrinfo. Returns
-   DLP_ERR_REMOTE. */
+/* Set why and *errnum (EAGAIN: try later; ENXIO) for getaddrinfo's rc. Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);

@@ -33,8 +33,8 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
-/* True if an op may begin another range now. Further parts wait for the first head, which tells
-   size and ETag. */
+/* True if an op may begin another range: further parts wait for the first head, with size and
+   ETag. */
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
     return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
@@ -50,8 +50,7 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection to the origin could not be made: give that to the range that waits longest, as its
-   trouble. what: DLPI_S3_T_*. */
+/* Give a failed connection's trouble (what: DLPI_S3_T_*) to the range that waits longest. */
 static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
                                   const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
@@ -74,8 +73,7 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
-/* If the origin has a proxy and uses TLS, have the connection ask the proxy for a tunnel
-   (CONNECT). */
+/* If the origin has a proxy and TLS, have the connection ask the proxy for a tunnel (CONNECT). */
 static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
     const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
     char to[300];
@@ -137,8 +135,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     return true;
 }
 
-/* Take the next step of a connection that is being opened: it becomes idle, waits, or has
-   failed. */
+/* Go on opening a connection: it becomes idle, waits, or has failed. */
 static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_origin *origin = connection->origin;
     int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&connection->conn), errnum;
@@ -258,8 +255,7 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
 
 /* ---- hedges ---- */
 
-/* Return after how many ns without an answer a range of size class c is hedged; UINT64_MAX: not
-   now. */
+/* Return after how many ns without an answer to hedge a range of class c; UINT64_MAX: not now. */
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
         static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
@@ -339,16 +335,14 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* True if all ranges of the op wait for their turn, because as many requests are on the wire as may
-   be. */
+/* True if all ranges of the op wait for a turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
         if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
-/* End the op if its time is over (request_timeout_ms, progress_timeout_ms); else set its timer
-   again. */
+/* End the op if its request_timeout_ms or progress_timeout_ms is over; else set its timer again. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     const uint64_t *by = io->patience.by;
     uint64_t whole = by[DLPI_S3_BY_WHOLE], still;
@@ -410,9 +404,8 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Look how fast a body comes, and leave the connection if it is too slow. Returns whether it was
-   left. Time in which the caller was elsewhere does not count, and a body that stands still is not
-   judged. */
+/* Leave the connection of a body that comes too slowly. Returns whether that was so. Time in which
+   the caller was elsewhere does not count, and a body that stands still is not judged. */
 static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
     dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
@@ -459,8 +452,7 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
 }
 
 /* Close an idle connection on which something came: its end, or bytes that nobody asked for. With
-   TLS it may be the session's own, such as tickets; a read takes them in, and the connection
-   stays. */
+   TLS it stays if they are the session's own, such as tickets; a read takes them in. */
 static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
     if (connection->conn.tls) got = dlpi_s3_conn_read(&connection->conn, io->scratch, 1);
@@ -504,8 +496,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     }
 }
 
-/* Return for how many ms to wait for events (-1: no limit), so that no timer, no hedge and not the
-   time until, the caller's, is missed. */
+/* Return for how many ms (-1: no limit) to wait for events: to the next timer, hedge, or until. */
 static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
     uint64_t hedge = dlpi_s3_hedge(io);
@@ -520,8 +511,7 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     return until < 3600000 ? (int)until : 3600000;
 }
 
-/* Read on from connections that had more than a turn's share: bytes that a session has decrypted
-   wake nobody. */
+/* Read on from connections that had more than a turn's share: decrypted bytes wake nobody. */
 static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
     for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
@@ -531,8 +521,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
-/* If the server has come back, perhaps to another thread or process, end the back-off of all paused
-   ranges soon. */
+/* End all back-offs soon if the server has come back, perhaps to another thread or process. */
 static void dlpi_s3_wake(dlp_s3_io *io) {
     uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
     if (back_ns <= io->woken_ns) return;
