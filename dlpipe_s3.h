@@ -1178,7 +1178,7 @@ static const uint32_t dlpi_s3_sha_k[64] = {
               (((a) & (b)) | ((c) & ((a) | (b)))); \
     } while (0)
 
-/* The next 16 words of the schedule, in place. */
+/* Compute the next 16 words of the schedule, in place. */
 static inline void dlpi_s3_sha_schedule(uint32_t w[16]) {
     for (int i = 0; i < 16; i++) {
         uint32_t x = w[(i + 1) & 15], y = w[(i + 14) & 15];
@@ -3549,8 +3549,7 @@ static uint64_t dlpi_s3_http_direct(const dlpi_s3_http *h) {
     return h->at == DLPI_S3_AT_CLOSE ? (uint64_t)INT64_MAX : 0;
 }
 
-/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, or BAD: too
-   many. */
+/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, BAD: too many. */
 static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     if (n > dlpi_s3_http_direct(h)) return dlpi_s3_http_bad(h, "more was read than the answer has");
     if (h->at == DLPI_S3_AT_CLOSE || n == 0) return DLPI_S3_HTTP_MORE;
@@ -5869,8 +5868,8 @@ static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_
                            "access_key, secret_key", DLP_ERR_ARG, err);
 }
 
-/* Choose the keys in the environment as source. This returns, as do all that choose one, 1: this is
-   the source; 0: it is not; or an error code: it was meant to be, and is not whole. */
+/* Choose the keys in the environment as source. Returns 1: this is it; 0: there are none; or an
+   error code: one of them is missing or not valid. */
 DLPI_COLD
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
@@ -6566,7 +6565,8 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 /* ---- sources ---- */
 
 /* Set who->expires_s by the answer (s->expires). clock_s: the time by the server's clock, or 0; if
-   ours differs, their life counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have expired. */
+   ours differs, the time from then on counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have
+   expired. */
 DLPI_COLD
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
@@ -6731,8 +6731,8 @@ static void dlpi_s3_process_kill(pid_t pid) {
 }
 
 /* Wait for the end of a program. If its time is over, kill it and set *late, which tells that it
-   was killed. Returns its status, or 0 if a waitpid of the user's, or SIGCHLD ignored, took that
-   away: then its output must do. */
+   was killed. Returns its status; 0 if a waitpid of the user's, or SIGCHLD ignored, took the status
+   away. */
 DLPI_COLD
 static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     int status = 0;
@@ -6924,7 +6924,8 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
 }
 
 /* Ask the metadata service by IMDSv2: for a token that lives 6 hours, the role's name, its
-   credentials. Version 1 is never used: any process that can be talked into a GET gives it away. */
+   credentials. Version 1 is never used: a process that can be talked into a GET gives the
+   credentials away. */
 DLPI_COLD
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
@@ -7003,7 +7004,8 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* Return 0 or an errno for a lock call's result e. What a dead holder left is whole: see above. */
+/* Turn e, the result of locking m, into 0 or an errno. If the last holder died, m is put in order:
+   the data that it left are whole, see above. */
 DLPI_COLD
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
@@ -7037,7 +7039,8 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* True if the last failure is too recent to try again. A clock set back makes that no longer. */
+/* True if the last failure is too recent to try again, even if the clock was set back: 60 s at
+   most. */
 DLPI_COLD
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
@@ -7179,7 +7182,7 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
    nothing. force: replace version seen, though it is valid by the clock (the server refused it).
    stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code;
    without force also DLP_OK if fetching failed and the old ones are valid. Waits for files,
-   processes, names and the network, with time-outs for all but names: not in the thread that does
+   processes, names, the network, with time-outs for all but names: not in the thread that does
    I/O. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
@@ -8839,8 +8842,8 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
 }
 
-/* True if a part is refused for what another part was refused for, and that has been set right
-   since this part was sent. It counts once, however many parts are in flight. */
+/* True if a part is refused for what another part was refused for, and which has been set right
+   since this part was sent. Such refusals count once, however many parts are in flight. */
 DLPI_COLD
 static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     int32_t status = c->t.status;
@@ -9042,7 +9045,8 @@ static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
 }
 
-/* Judge a whole answer that tells an error. */
+/* Judge a whole answer that tells an error: note the error, and give its range to the
+   classifier. */
 DLPI_COLD
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9243,8 +9247,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* After a redirect to another host: refuse an answer without an ETag and without a request id. It
-   is not from a server of objects, but for instance the login page of a network. */
+/* Refuse an answer without ETag and request id after a redirect to another host: it may be a login
+   page of a network. Returns DLPI_S3_FINE or DLPI_S3_T_OTHER. */
 DLPI_COLD
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
@@ -9255,8 +9259,9 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
-   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with the first
+   answer's, which are kept: the bytes must not be joined if one differs. Returns DLPI_S3_FINE or
+   DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
@@ -9285,7 +9290,8 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
-   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused.
+   Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
@@ -9316,9 +9322,9 @@ static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
     range->crc_told = h->crc[op->crc_kind];
 }
 
-/* Hold a head of 2xx against what was asked for on its connection: status, version, range and
-   lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
-   request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+/* Compare a head of 2xx with what was asked for on its connection: status, version, range and
+   lengths. Every answer passes here before a byte of its body is used. Returns DLPI_S3_FINE;
+   DLPI_S3_FINAL: the request ends with DLP_ERR_LENGTH; or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9425,8 +9431,8 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
-/* The query of a request: its own, that of the place that an answer has sent it to, or the version
-   that is asked for. text: as large as a line of a head. */
+/* Return the query of a request: its own, that of a Location, or the version that is asked for.
+   text: memory for it, as large as a line of a head. */
 DLPI_COLD
 static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
     const dlp_s3_request *r = op->r;
@@ -9568,7 +9574,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_connection_sent(io, connection);
 }
 
-/* Send a range's request (or a hedge) over an idle connection. If that has no room, the op ends. */
+/* Send a range's request (or a hedge) over an idle connection. If it is too long, the op ends. */
 DLPI_COLD
 static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      dlpi_s3_range *range, bool hedge) {
@@ -9752,8 +9758,8 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* An answer that is not 2xx has come, whole or as much of it as the client reads: end the request,
-   ask again in a plainer form, or fail. */
+/* Judge an answer that is not 2xx, whole or as much of it as the client reads: end the request, ask
+   again in a plainer form, or fail. */
 DLPI_COLD
 static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (dlpi_s3_connection_empty(connection) ||
@@ -9763,7 +9769,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_refused(io, connection);
 }
 
-/* Judge an answer that has ended. */
+/* Judge an answer that has ended: its range is done, or too short, or it tells an error. */
 DLPI_COLD
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -10851,7 +10857,7 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
     }
 }
 
-/* Count one more user of a client. Any thread of this process may call it. */
+/* Count one more user of a client (user is the dlp_s3). Any thread of this process may call it. */
 DLPI_COLD
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
@@ -10869,7 +10875,7 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Add change to the number of open dlp_s3_io of this process, without those of a forked parent. */
+/* Add change to the number of this process' open dlp_s3_io. A fork's parent's do not count. */
 DLPI_COLD
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
@@ -10877,7 +10883,7 @@ static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
-/* Refresh the client's credentials, by the helper's thread: dlpi_s3_owner.refresh. */
+/* Refresh the credentials of user, a dlp_s3, in the helper's thread: dlpi_s3_owner.refresh. */
 DLPI_COLD
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
@@ -12389,6 +12395,7 @@ static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
+/* Change the room for entries. Returns false if there is no memory; m->room is then as it was. */
 DLPI_COLD
 static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
     void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
@@ -12707,6 +12714,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
     return rc;
 }
 
+/* Write an entry as a line: its key escaped, without the columns that say nothing. */
 DLPI_COLD
 static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
@@ -13024,7 +13032,7 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
     return n > 0 ? at + (size_t)n : at;
 }
 
-/* Write in 255 bytes why a request failed: the object's name first, what may be cut last. */
+/* Write in 255 bytes why a request failed: first the object's name, last what may be cut. */
 DLPI_COLD
 static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
@@ -13176,6 +13184,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
+/* Make a worker, whose records are all free. Returns NULL if there is no memory. */
 DLPI_COLD
 static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
@@ -13247,7 +13256,7 @@ static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
-/* Fetch one item and wait for it: dlp_dataset.fetch. */
+/* Fetch one item and wait for it: dlp_dataset.fetch. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
@@ -13557,7 +13566,8 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Ask by HEAD for an object's r->etag, and at->length to download. Returns 0 or an error code. */
+/* Ask by HEAD for an object. r->etag gets its ETag, at->length the bytes to download. Returns 0 or
+   an error code. */
 DLPI_COLD
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
@@ -13634,7 +13644,7 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-/* Fill in what the source knows of a desc of parts: dlp_source.parts. */
+/* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 DLPI_COLD
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
@@ -13733,7 +13743,8 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
-/* Begin to read a chunk's rows to to. Returns false if there is no memory; end it even then. */
+/* Begin to read a chunk's rows into the memory at to. Returns false if there is no memory for that;
+   dlpi_src_rows_end must follow in any case. */
 DLPI_COLD
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
@@ -13769,7 +13780,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
-/* Send requests while rows, records and room last. Returns 0, or DLP_ERR_CALLBACK if one failed. */
+/* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */
 DLPI_COLD
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
@@ -13869,7 +13880,7 @@ static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* Fill in what the source knows of a desc of chunks: dlp_source.chunks. */
+/* Fill in a desc of chunks as far as the source knows it: dlp_source.chunks. */
 DLPI_COLD
 static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;

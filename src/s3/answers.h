@@ -158,8 +158,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* After a redirect to another host: refuse an answer without an ETag and without a request id. It
-   is not from a server of objects, but for instance the login page of a network. */
+/* Refuse an answer without ETag and request id after a redirect to another host: it may be a login
+   page of a network. Returns DLPI_S3_FINE or DLPI_S3_T_OTHER. */
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
@@ -169,8 +169,9 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
-   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with the first
+   answer's, which are kept: the bytes must not be joined if one differs. Returns DLPI_S3_FINE or
+   DLPI_S3_T_*. */
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -198,7 +199,8 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
-   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused.
+   Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
         return DLPI_S3_FINE;
@@ -227,9 +229,9 @@ static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
     range->crc_told = h->crc[op->crc_kind];
 }
 
-/* Hold a head of 2xx against what was asked for on its connection: status, version, range and
-   lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
-   request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+/* Compare a head of 2xx with what was asked for on its connection: status, version, range and
+   lengths. Every answer passes here before a byte of its body is used. Returns DLPI_S3_FINE;
+   DLPI_S3_FINAL: the request ends with DLP_ERR_LENGTH; or DLPI_S3_T_*. */
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -330,8 +332,8 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
-/* The query of a request: its own, that of the place that an answer has sent it to, or the version
-   that is asked for. text: as large as a line of a head. */
+/* Return the query of a request: its own, that of a Location, or the version that is asked for.
+   text: memory for it, as large as a line of a head. */
 static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
     const dlp_s3_request *r = op->r;
     dlpi_s3_out o = {text, size, 0};
@@ -466,7 +468,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_connection_sent(io, connection);
 }
 
-/* Send a range's request (or a hedge) over an idle connection. If that has no room, the op ends. */
+/* Send a range's request (or a hedge) over an idle connection. If it is too long, the op ends. */
 static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      dlpi_s3_range *range, bool hedge) {
     dlpi_s3_op *op = range->op;
@@ -641,8 +643,8 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* An answer that is not 2xx has come, whole or as much of it as the client reads: end the request,
-   ask again in a plainer form, or fail. */
+/* Judge an answer that is not 2xx, whole or as much of it as the client reads: end the request, ask
+   again in a plainer form, or fail. */
 static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (dlpi_s3_connection_empty(connection) ||
         dlpi_s3_head_all(connection->range, &connection->http))
@@ -651,7 +653,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_refused(io, connection);
 }
 
-/* Judge an answer that has ended. */
+/* Judge an answer that has ended: its range is done, or too short, or it tells an error. */
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op;

@@ -88,8 +88,8 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
 }
 
-/* True if a part is refused for what another part was refused for, and that has been set right
-   since this part was sent. It counts once, however many parts are in flight. */
+/* True if a part is refused for what another part was refused for, and which has been set right
+   since this part was sent. Such refusals count once, however many parts are in flight. */
 static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     int32_t status = c->t.status;
     if (c->t.what != DLPI_S3_T_ANSWER || c->turn == op->turn) return false;
@@ -278,7 +278,8 @@ static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
 }
 
-/* Judge a whole answer that tells an error. */
+/* Judge a whole answer that tells an error: note the error, and give its range to the
+   classifier. */
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;

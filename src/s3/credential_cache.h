@@ -15,7 +15,8 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* Return 0 or an errno for a lock call's result e. What a dead holder left is whole: see above. */
+/* Turn e, the result of locking m, into 0 or an errno. If the last holder died, m is put in order:
+   the data that it left are whole, see above. */
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
 }
@@ -45,7 +46,8 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* True if the last failure is too recent to try again. A clock set back makes that no longer. */
+/* True if the last failure is too recent to try again, even if the clock was set back: 60 s at
+   most. */
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
@@ -178,7 +180,7 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
    nothing. force: replace version seen, though it is valid by the clock (the server refused it).
    stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code;
    without force also DLP_OK if fetching failed and the old ones are valid. Waits for files,
-   processes, names and the network, with time-outs for all but names: not in the thread that does
+   processes, names, the network, with time-outs for all but names: not in the thread that does
    I/O. */
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,

@@ -245,7 +245,8 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 /* ---- sources ---- */
 
 /* Set who->expires_s by the answer (s->expires). clock_s: the time by the server's clock, or 0; if
-   ours differs, their life counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have expired. */
+   ours differs, the time from then on counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have
+   expired. */
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
     const char *date = s->expires;
@@ -402,8 +403,8 @@ static void dlpi_s3_process_kill(pid_t pid) {
 }
 
 /* Wait for the end of a program. If its time is over, kill it and set *late, which tells that it
-   was killed. Returns its status, or 0 if a waitpid of the user's, or SIGCHLD ignored, took that
-   away: then its output must do. */
+   was killed. Returns its status; 0 if a waitpid of the user's, or SIGCHLD ignored, took the status
+   away. */
 static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     int status = 0;
     for (;;) {
@@ -585,7 +586,8 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
 }
 
 /* Ask the metadata service by IMDSv2: for a token that lives 6 hours, the role's name, its
-   credentials. Version 1 is never used: any process that can be talked into a GET gives it away. */
+   credentials. Version 1 is never used: a process that can be talked into a GET gives the
+   credentials away. */
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {

@@ -257,7 +257,7 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
     }
 }
 
-/* Count one more user of a client. Any thread of this process may call it. */
+/* Count one more user of a client (user is the dlp_s3). Any thread of this process may call it. */
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
@@ -273,14 +273,14 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Add change to the number of open dlp_s3_io of this process, without those of a forked parent. */
+/* Add change to the number of this process' open dlp_s3_io. A fork's parent's do not count. */
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
     do then = (is >> 32 == pid ? is : pid << 32) + (uint64_t)(int64_t)change;
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
-/* Refresh the client's credentials, by the helper's thread: dlpi_s3_owner.refresh. */
+/* Refresh the credentials of user, a dlp_s3, in the helper's thread: dlpi_s3_owner.refresh. */
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
     dlpi_s3_common *common = ((dlp_s3 *)user)->common;

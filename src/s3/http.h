@@ -526,8 +526,7 @@ static uint64_t dlpi_s3_http_direct(const dlpi_s3_http *h) {
     return h->at == DLPI_S3_AT_CLOSE ? (uint64_t)INT64_MAX : 0;
 }
 
-/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, or BAD: too
-   many. */
+/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, BAD: too many. */
 static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     if (n > dlpi_s3_http_direct(h)) return dlpi_s3_http_bad(h, "more was read than the answer has");
     if (h->at == DLPI_S3_AT_CLOSE || n == 0) return DLPI_S3_HTTP_MORE;

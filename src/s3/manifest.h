@@ -97,6 +97,7 @@ static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
+/* Change the room for entries. Returns false if there is no memory; m->room is then as it was. */
 static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
     void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
     if (offset) m->offset = offset;
@@ -395,6 +396,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
     return rc;
 }
 
+/* Write an entry as a line: its key escaped, without the columns that say nothing. */
 static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);

@@ -182,8 +182,8 @@ static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_
                            "access_key, secret_key", DLP_ERR_ARG, err);
 }
 
-/* Choose the keys in the environment as source. This returns, as do all that choose one, 1: this is
-   the source; 0: it is not; or an error code: it was meant to be, and is not whole. */
+/* Choose the keys in the environment as source. Returns 1: this is it; 0: there are none; or an
+   error code: one of them is missing or not valid. */
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
     const char *secret = dlpi_s3_env("AWS_SECRET_ACCESS_KEY");

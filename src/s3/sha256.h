@@ -44,7 +44,7 @@ static const uint32_t dlpi_s3_sha_k[64] = {
               (((a) & (b)) | ((c) & ((a) | (b)))); \
     } while (0)
 
-/* The next 16 words of the schedule, in place. */
+/* Compute the next 16 words of the schedule, in place. */
 static inline void dlpi_s3_sha_schedule(uint32_t w[16]) {
     for (int i = 0; i < 16; i++) {
         uint32_t x = w[(i + 1) & 15], y = w[(i + 14) & 15];

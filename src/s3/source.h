@@ -220,7 +220,7 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
     return n > 0 ? at + (size_t)n : at;
 }
 
-/* Write in 255 bytes why a request failed: the object's name first, what may be cut last. */
+/* Write in 255 bytes why a request failed: first the object's name, last what may be cut. */
 static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
     size_t n;
@@ -360,6 +360,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
+/* Make a worker, whose records are all free. Returns NULL if there is no memory. */
 static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
     size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
@@ -425,7 +426,7 @@ static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
-/* Fetch one item and wait for it: dlp_dataset.fetch. */
+/* Fetch one item and wait for it: dlp_dataset.fetch. Returns 0 or an error code. */
 static int dlpi_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);

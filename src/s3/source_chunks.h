@@ -86,7 +86,8 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
-/* Begin to read a chunk's rows to to. Returns false if there is no memory; end it even then. */
+/* Begin to read a chunk's rows into the memory at to. Returns false if there is no memory for that;
+   dlpi_src_rows_end must follow in any case. */
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
@@ -119,7 +120,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
-/* Send requests while rows, records and room last. Returns 0, or DLP_ERR_CALLBACK if one failed. */
+/* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
         dlpi_src_get *q = x->next ? x->next : x->idle;
@@ -214,7 +215,7 @@ static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* Fill in what the source knows of a desc of chunks: dlp_source.chunks. */
+/* Fill in a desc of chunks as far as the source knows it: dlp_source.chunks. */
 static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];

@@ -62,7 +62,8 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Ask by HEAD for an object's r->etag, and at->length to download. Returns 0 or an error code. */
+/* Ask by HEAD for an object. r->etag gets its ETag, at->length the bytes to download. Returns 0 or
+   an error code. */
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;
@@ -134,7 +135,7 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-/* Fill in what the source knows of a desc of parts: dlp_source.parts. */
+/* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
