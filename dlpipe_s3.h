@@ -1079,14 +1079,14 @@ static inline uint64_t dlpi_s3_now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Unix time. */
+/* Return the Unix time. */
 static inline int64_t dlpi_s3_real_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec;
 }
 
-/* Copy a string, cut where it is too long, always terminated. Returns whether all of it fitted. */
+/* Copy a string, cut if it is too long, always terminated. Returns true if all of it fitted. */
 static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from), take;
     if (size == 0) return false;
@@ -1096,13 +1096,13 @@ static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     return n < size;
 }
 
-/* Have no control byte in what is one line: keys may hold any. */
+/* Replace the control bytes of a text, which keys may hold, so that it is one line. */
 static inline void dlpi_s3_one_line(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
-/* True if a word is one of a list, in which each has blanks around it. word: "" or NULL: none. */
+/* True if a list, with blanks around each word, has the word. NULL and "" are in no list. */
 static bool dlpi_s3_listed(const char *list, const char *word) {
     size_t n = word ? strlen(word) : 0;
     if (n == 0 || strchr(word, ' ')) return false;
@@ -1113,7 +1113,7 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
-/* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
+/* Set code, errnum and message of *err, if err is not NULL. Returns code. */
 __attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
                                                                    int errnum, const char *format,
                                                                    ...) {
@@ -1127,7 +1127,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error 
     return code;
 }
 
-/* The next of a series of random numbers (xorshift64*; Vigna 2016). state: not 0. */
+/* Return the next of a series of random numbers (xorshift64*; Vigna 2016). *state must not be 0. */
 static inline uint64_t dlpi_s3_random(uint64_t *state) {
     uint64_t x = *state;
     x ^= x >> 12;
@@ -1179,7 +1179,7 @@ static const uint32_t dlpi_s3_sha_k[64] = {
               (((a) & (b)) | ((c) & ((a) | (b)))); \
     } while (0)
 
-/* The next 16 words of the schedule, in place. */
+/* Compute the next 16 words of the schedule, in place. */
 static inline void dlpi_s3_sha_schedule(uint32_t w[16]) {
     for (int i = 0; i < 16; i++) {
         uint32_t x = w[(i + 1) & 15], y = w[(i + 14) & 15];
@@ -1381,7 +1381,7 @@ static void dlpi_s3_hmac_begin(dlpi_s3_hmac_key *k, const void *key, size_t n) {
     dlpi_s3_wipe(pad, sizeof pad);
 }
 
-/* Begin to hash a message under a key; dlpi_s3_hmac_end in place of dlpi_s3_sha_end. */
+/* Begin to hash a message under a key; end it by dlpi_s3_hmac_end, not by dlpi_s3_sha_end. */
 static void dlpi_s3_hmac_message(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k) {
     memcpy(s->state, k->inner, sizeof s->state);
     s->bytes = 64;
@@ -1442,7 +1442,7 @@ static const char *dlpi_s3_crc_name(int kind) {
     return kind == DLPI_S3_CRC32C ? "CRC32C" : kind == DLPI_S3_CRC64NVME ? "CRC64NVME" : "none";
 }
 
-/* The product of two polynomials, modulo the table's. */
+/* Multiply two polynomials, modulo the table's. */
 static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64_t b) {
     uint64_t sum = 0;
     for (; a; a <<= 1) {
@@ -1452,7 +1452,7 @@ static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64
     return sum;
 }
 
-/* x^n, modulo the table's polynomial. */
+/* Return x^n, modulo the table's polynomial. */
 static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
     uint64_t power = 1ull << 63, square = 1ull << 62;
     for (; n; n >>= 1) {
@@ -1462,8 +1462,8 @@ static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
     return power;
 }
 
-/* The part of a whole's CRC that a piece contributes: its own CRC, with so many bytes after it. The
-   CRC of the whole is the exclusive or of those of its pieces. */
+/* Return what a piece with this CRC contributes to the CRC of a whole in which so many bytes follow
+   it. The CRC of the whole is the exclusive or of the contributions of its pieces. */
 static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
     const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
     uint64_t eight = bytes ? dlpi_s3_crc_power(t, 8) : 0; /* 8 * bytes might not fit */
@@ -1474,6 +1474,7 @@ static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
     return crc;
 }
 
+/* Return the register after n bytes, by tables. */
 static uint64_t dlpi_s3_crc_plain(const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p,
                                   size_t n) {
     for (; n >= 8; p += 8, n -= 8) {
@@ -1525,7 +1526,7 @@ static int dlpi_s3_crc_way(void) { return (getauxval(AT_HWCAP) & 1u << 4) != 0; 
 #define DLPI_S3_LANE_STEP(i) lane##i = DLPI_S3_LANE_FOLD(lane##i, all, DLPI_S3_LANE(p + 16 * (i)));
 #define DLPI_S3_LANE_JOIN(i) one = DLPI_S3_LANE_FOLD(one, next, lane##i);
 
-/* The register after n bytes, a multiple of 16, and 128 at least. */
+/* Return the register after n bytes, a multiple of 16 and at least 128, by products. */
 DLPI_S3_CRC_TARGET static uint64_t dlpi_s3_crc_fast(const dlpi_s3_crc_table *t, uint64_t crc,
                                                     const uint8_t *p, size_t n) {
     dlpi_s3_lane all = DLPI_S3_LANE(t->all), next = DLPI_S3_LANE(t->next), one;
@@ -1554,8 +1555,8 @@ static int dlpi_s3_crc_way(void) { return 0; }
                                DLPI_S3_WIDE(i));
 #define DLPI_S3_WIDE_KEEP(i) _mm256_storeu_si256((__m256i *)(void *)(left + 32 * (i)), lane##i);
 
-/* Sum a multiple of 256 bytes by products that are twice as wide. What they leave stands for all
-   bytes before it. */
+/* Return the register after n bytes, a multiple of 256, by products that are twice as wide. What
+   they leave stands for all bytes before it. */
 __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
     const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {
     __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->far));
@@ -1590,16 +1591,16 @@ static void dlpi_s3_crc_make(void) {
     }
 }
 
-/* Make the tables, before the first dlpi_s3_crc_add. Returns true if a body costs little. Products
-   of 256 bits take 2.7 us for 100 KB, those of 128 bits 4.4 us, tables 100 us (Xeon of 2023). A
-   request for such a body takes 17 to 39 us. */
+/* Make the tables, before the first dlpi_s3_crc_add. Returns true if the CRC of a body costs
+   little. Products of 256 bits take 2.7 us for 100 KB, products of 128 bits 4.4 us, tables 100 us
+   (Xeon of 2023). A request for such a body takes 17 to 39 us. */
 static bool dlpi_s3_crc_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, dlpi_s3_crc_make);
     return dlpi_s3_crc_tables[DLPI_S3_CRC32C].way == 2;
 }
 
-/* The CRC of bytes after others; crc: that of the others, 0: there are none. */
+/* Return the CRC of bytes that follow others. crc: the CRC of the others; 0 if there are none. */
 static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_t n) {
     const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
     const uint8_t *p = (const uint8_t *)bytes;
@@ -1615,7 +1616,7 @@ static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_
 
 static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* Leave out the blanks around it. */
+/* Leave out the blanks at both ends of a text. */
 static void dlpi_s3_trim(const char **s, size_t *n) {
     while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
     while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
@@ -1629,8 +1630,8 @@ static inline bool dlpi_s3_uri_plain(unsigned char c) {
     return (map[c >> 6] >> (c & 63) & 1) != 0;
 }
 
-/* Escape n bytes; keep_slash: but '/'. Writes what fits, whole characters and a terminator. Returns
-   the whole length, as snprintf. */
+/* Escape n bytes, but not '/' with keep_slash. Writes what fits, whole characters and a terminator.
+   Returns the whole length, as snprintf does. */
 static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t n,
                                  bool keep_slash) {
     size_t at = 0, end = 0; /* end: of what was written */
@@ -1657,8 +1658,8 @@ static int dlpi_s3_hex_digit(char c) {
     return -1;
 }
 
-/* Undo escapes, which may be done in place (to == from); plus: '+' is a space, as in forms. Always
-   terminated. Returns the length, or -1: a bad escape, or more than size - 1 bytes. */
+/* Undo escapes, in place if to == from. plus: '+' is a space, as in forms. The text is terminated.
+   Returns its length, or -1 if an escape is bad or there are more than size - 1 bytes. */
 static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_t n, bool plus) {
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -1680,8 +1681,8 @@ static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_
     return (int64_t)at;
 }
 
-/* Read a number of so many bytes, the highest first, out of its base64 (RFC 4648), whole and with
-   its padding. bytes: 4 or 8. Returns false if that is none, and leaves out as it is. */
+/* Read a number of 4 or 8 bytes, the highest first, from its whole base64 with padding (RFC 4648).
+   Returns false, and leaves *out as it is, if the text is none. */
 static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_t *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t bits = 8 * bytes;
@@ -1702,7 +1703,7 @@ static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_
 
 /* ---- Times. */
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar, and back (Hinnant, "chrono-compatible
+/* Return the days from 1970-01-01 to a date of the Gregorian calendar (Hinnant, "chrono-compatible
    low-level date algorithms"). */
 static int64_t dlpi_s3_days(int64_t year, int64_t month, int64_t day) {
     int64_t y = year - (month <= 2), era = (y >= 0 ? y : y - 399) / 400, in_era = y - era * 400;
@@ -1748,7 +1749,7 @@ static int64_t dlpi_s3_unix(int64_t year, int64_t month, int64_t day, int64_t h,
     return dlpi_s3_days(year, month, day) * 86400 + h * 3600 + min * 60 + (s == 60 ? 59 : s);
 }
 
-/* Read exactly n digits. Returns their value, or -1: something else is there, or it is more than
+/* Read exactly n digits. Returns their value, or -1 if there is something else or it is above
    INT64_MAX. */
 static int64_t dlpi_s3_number(const char *at, size_t n) {
     int64_t v = 0;
@@ -1760,7 +1761,7 @@ static int64_t dlpi_s3_number(const char *at, size_t n) {
     return v;
 }
 
-/* Read a number of n digits, one at least. Returns false if it is none, and leaves out as it is. */
+/* Read a number of n digits, at least one. Returns false if it is none, with *out as it was. */
 static bool dlpi_s3_decimal(const char *at, size_t n, uint64_t *out) {
     int64_t v = n > 0 ? dlpi_s3_number(at, n) : -1;
     if (v >= 0) *out = (uint64_t)v;
@@ -1804,9 +1805,9 @@ static int dlpi_s3_month(const char *at, size_t n) {
     return -1;
 }
 
-/* Read a date of HTTP in any of its three forms (RFC 9110 section 5.6.7): a month's name, a time,
-   a day of one or two digits, then a year of two or four, in whatever order the others stand.
-   Returns Unix seconds, or -1. */
+/* Read a date of HTTP in any of its three forms (RFC 9110, 5.6.7): a month's name, a time, a day of
+   one or two digits, then a year of two or four, in whatever order the others stand. Returns Unix
+   seconds, or -1. */
 static int64_t dlpi_s3_time_http(const char *at, size_t n) {
     const char *end = at + n;
     int64_t day = -1, month = -1, year = -1, h = -1, m = -1, s = -1;
@@ -1862,8 +1863,8 @@ static bool dlpi_s3_host_ok(const char *host) {
     }
 }
 
-/* Take "host", "host:80" or "[::1]:80" apart: host without brackets, in small letters, and the
-   port, or the one given. Returns NULL, or what is wrong. */
+/* Split "host", "host:80" or "[::1]:80" into the host, in small letters and without brackets, and
+   *port, which stays as it is if there is none. Returns NULL or an error text. */
 static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], uint16_t *port) {
     const char *colon, *end = at + n;
     size_t host_n;
@@ -1895,6 +1896,7 @@ static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], u
     return NULL;
 }
 
+/* Keep the path of an endpoint's URL as its prefix. Returns NULL or an error text. */
 static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) {
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/') n--;
@@ -1911,8 +1913,8 @@ static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) 
     return NULL;
 }
 
-/* Take an endpoint's URL apart. why: on failure, in words without any of the URL, which might hold
-   a password. Returns DLP_OK or DLP_ERR_ARG. */
+/* Take an endpoint's URL apart. Returns DLP_OK, or DLP_ERR_ARG with *why, an error text without any
+   of the URL, which might hold a password. */
 static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const char **why) {
     dlpi_s3_endpoint e;
     const char *at = url;
@@ -1939,15 +1941,15 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     return DLP_OK;
 }
 
-/* Write what a Host header says of it. */
+/* Write the Host header of an endpoint. */
 static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
     int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
     if (!e->is_default_port && n < (int)size)
         snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
 }
 
-/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
-   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+/* Split "http://host:port/path?query": e gets no prefix, and *rest begins with the path, or what is
+   there of it. Returns NULL or an error text without any of the URL. */
 static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
@@ -1959,7 +1961,7 @@ static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const
     return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
 }
 
-/* AWS' domain that a region is in. */
+/* Return AWS' domain that a region is in. */
 static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {
         {"cn-", "amazonaws.com.cn"},    {"us-isob-", "sc2s.sgov.gov"},  {"us-iso-", "c2s.ic.gov"},
@@ -1999,7 +2001,7 @@ static void dlpi_s3_out_add(dlpi_s3_out *o, const char *bytes, size_t n) {
     o->n += n;
 }
 
-/* Terminate. Returns whether all of it fitted. */
+/* Terminate the text. Returns true if all of it fitted. */
 DLPI_COLD
 static bool dlpi_s3_out_end(dlpi_s3_out *o) {
     if (o->size == 0) return false;
@@ -2007,7 +2009,7 @@ static bool dlpi_s3_out_end(dlpi_s3_out *o) {
     return o->n < o->size;
 }
 
-/* Add a character as UTF-8. Returns false: there is none of this number, or it is NUL. */
+/* Add a character as UTF-8. Returns false if there is none of this number, or it is NUL. */
 DLPI_COLD
 static bool dlpi_s3_out_char(dlpi_s3_out *o, uint32_t c) {
     char u[4];
@@ -2064,6 +2066,7 @@ static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
     x->end = xml + n;
 }
 
+/* Refuse the text, for good. Returns DLPI_S3_XML_BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     x->why = why;
@@ -2077,7 +2080,7 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
 DLPI_COLD
 static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Go on after the next mark. Returns where the mark begins, or NULL: there is none. */
+/* Go on behind the next mark. Returns where the mark begins, or NULL if there is none. */
 DLPI_COLD
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
     const char *found = memmem(x->at, (size_t)(x->end - x->at), mark, strlen(mark));
@@ -2091,12 +2094,12 @@ static bool dlpi_s3_xml_at(const dlpi_s3_xml *x, const char *text) {
     return (size_t)(x->end - x->at) >= n && memcmp(x->at, text, n) == 0;
 }
 
-/* Whether no name has this: NUL, white space, any of "&'/<=>. */
+/* True if a byte ends a name: NUL, white space, any of "&'/<=>. */
 static inline bool dlpi_s3_xml_ends(unsigned char c) {
     return c < 64 && ((uint64_t)0x700080c500002601u >> c & 1) != 0;
 }
 
-/* Read the name of a tag. Returns it whole, and without its namespace in x->name. */
+/* Read the name of a tag. Returns it whole; x->name gets it without its namespace. */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     dlpi_s3_span whole = {x->at, 0};
@@ -2110,7 +2113,7 @@ static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     return whole;
 }
 
-/* "</a>", after its slash. */
+/* Read an end tag, "</a>", from behind its slash. Returns DLPI_S3_XML_CLOSE or _BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x), *open;
@@ -2125,7 +2128,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     return DLPI_S3_XML_CLOSE;
 }
 
-/* "<a b='c'>", after its bracket. */
+/* Read a tag, "<a b='c'>", from behind its bracket. Returns DLPI_S3_XML_OPEN or _BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x);
@@ -2149,7 +2152,7 @@ static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     return DLPI_S3_XML_OPEN;
 }
 
-/* Get the next piece of what was given to begin. */
+/* Read the next piece of the text. Returns DLPI_S3_XML_OPEN, TEXT, CDATA, CLOSE, END or BAD. */
 DLPI_COLD
 static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     if (x->closes) {
@@ -2191,7 +2194,7 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     return DLPI_S3_XML_END;
 }
 
-/* Add what "&name;" stands for. Returns false: it is none that XML itself has. */
+/* Add the character of "&name;". Returns false if XML itself has no such name. */
 DLPI_COLD
 static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     static const char *const known[][2] = {
@@ -2213,7 +2216,7 @@ static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     return dlpi_s3_out_char(o, c);
 }
 
-/* Add a run of text with its references resolved. Returns false: one of them is bad. */
+/* Add a run of text with its references resolved. Returns false if one of them is bad. */
 DLPI_COLD
 static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     while (text.n > 0) {
@@ -2230,8 +2233,8 @@ static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     return true;
 }
 
-/* Add all text directly inside the element that has just been opened, up to its end. Returns
-   false: x or a reference is bad. */
+/* Add all text directly inside the element that was just opened, up to its end. Returns false if x
+   or a reference is bad. */
 DLPI_COLD
 static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     int32_t depth = x->depth;
@@ -2245,16 +2248,15 @@ static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     }
 }
 
-/* Find the n-th part of "a/b/c". */
+/* Return the n-th part of a path, "a/b/c". */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_path_part(const char *path, int32_t n) {
     for (; n > 0; n--) path += strcspn(path, "/") + 1;
     return (dlpi_s3_span){path, strcspn(path, "/")};
 }
 
-/* Find the first element of a path, such as "Error/Code", and read its text. out: always
-   terminated; "" where there is none. Returns whether all of it is there; false: it is not, or was
-   cut. */
+/* Read the text of the first element with a path, such as "Error/Code". out is always terminated,
+   "" if there is none. Returns true if all of it fitted. */
 DLPI_COLD
 static bool dlpi_s3_xml_text(const char *xml, size_t n, const char *path, char *out, size_t size) {
     dlpi_s3_xml x;
@@ -2285,12 +2287,14 @@ typedef struct dlpi_s3_json {
     const char *at, *end;
 } dlpi_s3_json;
 
+/* Return the next character that is no white space; NUL at the end. */
 DLPI_COLD
-static char dlpi_s3_json_peek(dlpi_s3_json *j) { /* NUL: none */
+static char dlpi_s3_json_peek(dlpi_s3_json *j) {
     while (j->at < j->end && dlpi_s3_is_space(*j->at)) j->at++;
     return j->at < j->end ? *j->at : '\0';
 }
 
+/* Pass over c, if it is the next character. Returns whether it was. */
 DLPI_COLD
 static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
     if (c == '\0' || dlpi_s3_json_peek(j) != c) return false;
@@ -2298,7 +2302,7 @@ static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
     return true;
 }
 
-/* Pass over a string; inside: what is between its quotes. */
+/* Pass over a string. inside: gets what is between its quotes. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_json_string(dlpi_s3_json *j, dlpi_s3_span *inside) {
     if (!dlpi_s3_json_take(j, '"')) return false;
@@ -2361,7 +2365,7 @@ static bool dlpi_s3_json_name(dlpi_s3_json *j, dlpi_s3_span *name) {
 }
 
 /* Pass over a value and all that is in it, without recursion: objects has a bit for each level that
-   is open. */
+   is open. Returns false if that is no JSON. */
 DLPI_COLD
 static bool dlpi_s3_json_value(dlpi_s3_json *j) {
     uint64_t objects = 0;
@@ -2404,7 +2408,7 @@ static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
     return v;
 }
 
-/* Add the inside of a string with its escapes resolved. Returns false: one of them is bad. */
+/* Add the inside of a string, with its escapes resolved. Returns false if an escape is bad. */
 DLPI_COLD
 static bool dlpi_s3_json_decode(dlpi_s3_out *o, dlpi_s3_span s) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -2443,8 +2447,8 @@ static bool dlpi_s3_json_same(dlpi_s3_span name, const char *wanted) {
     return dlpi_s3_json_decode(&o, name) && dlpi_s3_out_end(&o) && strcmp(buf, wanted) == 0;
 }
 
-/* Read a member of the outermost object: a string, a number, true or false, as text. out: always
-   terminated; "" where there is none. Returns false: it is not there, is something else (null),
+/* Read a member of the outermost object as text: a string, a number, true or false. out is always
+   terminated. Returns false, with "" in out, if the member is missing, is something else (null),
    does not fit, or the text is not JSON. Of two members of one name the first counts. */
 DLPI_COLD
 static bool dlpi_s3_json_text(const char *json, size_t n, const char *name, char *out,
@@ -2558,7 +2562,7 @@ static int dlpi_s3_span_order(dlpi_s3_span a, dlpi_s3_span b) {
     return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* Take "a=b&c&d=" apart. Returns the number of parameters, or -1: more than max. */
+/* Split "a=b&c&d=". Returns the number of parameters, or -1 if there are more than max. */
 DLPI_COLD
 static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max) {
     int n = 0;
@@ -2575,7 +2579,7 @@ static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max
     }
 }
 
-/* Sort by name, then value: few, and mostly in order. */
+/* Sort parameters by name, then value: they are few, and mostly in order. */
 DLPI_COLD
 static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     for (size_t i = 1; i < n; i++) {
@@ -2591,7 +2595,7 @@ static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     }
 }
 
-/* A header's value: without spaces around it, and runs of them made one. */
+/* Hash a header's value without the spaces around it, and with one space for each run of them. */
 DLPI_COLD
 static void dlpi_s3_sha_value(dlpi_s3_sha *s, const char *v) {
     size_t n;
@@ -2659,7 +2663,7 @@ static void dlpi_s3_key_make(dlpi_s3_key_cache *c) {
     dlpi_s3_wipe(key, sizeof key);
 }
 
-/* Get the signing key, from the cache if it was made of the same. */
+/* Get the signing key, from the cache if it was made of the same secret, day, region, service. */
 DLPI_COLD
 static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     dlpi_s3_key_cache own, *c = g->keys;
@@ -2680,7 +2684,7 @@ static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     if (c == &own) dlpi_s3_wipe(c, sizeof *c);
 }
 
-/* Sign: 64 hex digits and a terminator. */
+/* Write a request's signature: 64 hex digits and a terminator. */
 DLPI_COLD
 static void dlpi_s3_sign(const dlpi_s3_signing *g, char out[65]) {
     uint8_t hash[32];
@@ -2718,7 +2722,7 @@ static void dlpi_s3_out_escaped(dlpi_s3_out *o, const char *text) {
     size_t n = strlen(text), room = o->n < o->size ? o->size - o->n : 0;
     o->n += dlpi_s3_uri_encode(room > 0 ? o->to + o->n : NULL, room, text, n, false);
 }
-/* A parameter of a query or form; NULL or "": it is left out. */
+/* Add a parameter to a query or form, unless its value is NULL or "". */
 DLPI_COLD
 static void dlpi_s3_out_param(dlpi_s3_out *o, const char *name, const char *value) {
     if (!value || !value[0]) return;
@@ -2772,7 +2776,7 @@ static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
     }
 }
 
-/* "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request" */
+/* Write "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request". Returns false if it is too long. */
 DLPI_COLD
 static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     const char *service = h->service ? h->service : "s3";
@@ -2794,7 +2798,7 @@ static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char
     dlpi_s3_sign(&g, out);
 }
 
-/* Headers that are signed: those for the service, and what changes the answer. In order. */
+/* List the headers to sign, in order: those for the service, and what changes the answer. */
 DLPI_COLD
 static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out names = {p->names, sizeof p->names, 0};
@@ -2815,7 +2819,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out_end(&names);
 }
 
-/* "GET /path?query", with what presigning adds to the query but the signature. */
+/* Write "GET /path?query". The query has all that presigning adds, but for the signature. */
 DLPI_COLD
 static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi_s3_out *o) {
     size_t before = p->n_params;
@@ -2851,7 +2855,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     }
 }
 
-/* No header may hold what ends it. */
+/* True if a value (may be NULL) has no control bytes, one of which would end its header. */
 DLPI_COLD
 static bool dlpi_s3_head_ok(const char *value) {
     if (!value) return true;
@@ -2860,7 +2864,7 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
-/* Nor may a line hold more spaces than its own. */
+/* True if a text (may be NULL) has no spaces either, so that the first line may hold it. */
 DLPI_COLD
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
@@ -2869,7 +2873,7 @@ static bool dlpi_s3_head_line_ok(const char *escaped) {
     return true;
 }
 
-/* Headers after the line: host, signed ones, those of the body and connection. */
+/* Write the headers behind the line: host, signed ones, those of the body and the connection. */
 DLPI_COLD
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
@@ -2903,9 +2907,9 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* Write a request's head, signed, up to its empty line (no terminator after it is promised).
-   Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
-   cannot hold. */
+/* Write the head of a request, signed, up to its empty line; it need not be terminated. Returns its
+   bytes, or -1 if it does not fit, has more than 64 parameters, or a value that its line cannot
+   hold. */
 DLPI_COLD
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     dlpi_s3_head_parts p;
@@ -2939,8 +2943,8 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
 
 /* ---- Where a bucket is. */
 
-/* Whether a bucket's name can be the first label of a host's name; with TLS no dots, which
-   certificates do not cover. */
+/* True if a bucket's name can be the first label of a host's name. With TLS it must have no dots,
+   which certificates do not cover. */
 DLPI_COLD
 static bool dlpi_s3_bucket_fits(const char *bucket, bool tls) {
     size_t n = strlen(bucket);
@@ -2961,7 +2965,7 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
-/* What is named by a bucket's name that is none, in words; NULL: it may be one. At AWS other hosts
+/* Return an error text if a bucket's name stands for something else, or NULL. At AWS other hosts
    serve what these endings stand for; elsewhere they are names like any other. */
 DLPI_COLD
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
@@ -2982,11 +2986,10 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
     return NULL;
 }
 
-/* Name the host and the path of an object ("" for key: of the bucket itself). host: Host header,
-   with the port where it is not the usual one. path: escaped once and never made simpler, so that
-   "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
-   DLP_ERR_ARG: no bucket, one that cannot be in a host's name but shall, a region that is no name,
-   too long. */
+/* Write the host and the path of an object, or of the bucket itself (key ""). host: the Host
+   header, with an unusual port. path: escaped once and never made simpler, so that "a//b", "./c"
+   and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or DLP_ERR_ARG: no bucket,
+   one that cannot be in a host's name but must be, a region that is no name, or too long. */
 DLPI_COLD
 static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int style,
                          const char *bucket, const char *key, char *host, size_t host_size,
@@ -3017,7 +3020,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     return dlpi_s3_out_end(&h) && dlpi_s3_out_end(&p) ? DLP_OK : DLP_ERR_ARG;
 }
 
-/* Get the name to look up and the port out of a host of dlpi_s3_place's. */
+/* Split a Host header into the name to look up and the port. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uint16_t *port) {
     *port = tls ? 443 : 80;
@@ -3141,7 +3144,8 @@ static bool dlpi_s3_http_is_token(unsigned char c) { /* 9110, 5.6.2 */
     return (set[c >> 5] >> (c & 31)) & 1;
 }
 
-/* No control bytes but tabs. Eight at a time: a byte below 32 borrows, one of 127 becomes zero. */
+/* True if a text has no control bytes but tabs. It looks at eight bytes at a time: a byte below 32
+   borrows, a byte of 127 becomes zero. */
 static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
     size_t i = 0;
@@ -3158,7 +3162,7 @@ static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     return true;
 }
 
-/* Whether s is word (lower case), in any case. Both are of n bytes. */
+/* True if s is word, which is in lower case, in any case. Both have n bytes. */
 static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
@@ -3168,7 +3172,7 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-/* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
+/* Take the next element off a comma-separated list, *s (9110, 5.6.1). False: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
         const char *comma = memchr(*s, ',', *n);
@@ -3184,6 +3188,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
 
 /* ---- header fields ---- */
 
+/* Refuse the answer, for good. Returns DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
     h->at = DLPI_S3_AT_BAD;
     h->keep_alive = false;
@@ -3194,7 +3199,7 @@ static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
 /* What to do about all of them. */
 static const char dlpi_s3_http_cure[] = "; check endpoint and proxy, which must speak HTTP/1.1";
 
-/* Keep a value whole, or "". */
+/* Keep a value that fits, else "". */
 static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[0] = 0;
     if (n >= size) return;
@@ -3202,14 +3207,15 @@ static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[n] = 0;
 }
 
-/* For what is shown: as much as fits, printable. */
+/* Keep as much of a value as fits, printable, to show it. */
 static void dlpi_s3_http_keep_shown(char *to, size_t size, const char *s, size_t n) {
     if (n >= size) n = size - 1;
     for (size_t i = 0; i < n; i++) to[i] = s[i] > 32 && s[i] < 127 ? s[i] : '?';
     to[n] = 0;
 }
 
-/* Name a header, and the value that is wrong. The line is not needed any more. */
+/* Refuse an answer for the value s of a header; must: what it has to be. h->line, which is not
+   needed any more, gets the message. Returns BAD. */
 DLPI_COLD static int dlpi_s3_http_bad_value(dlpi_s3_http *h, const char *name, const char *s,
                                             size_t n, const char *must) {
     char said[32];
@@ -3225,7 +3231,7 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two values apart that are not kept. */
+/* Return the FNV-1a hash of a value, which tells two values apart that are not kept. */
 static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
     uint64_t sum = 14695981039346656037u;
     for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
@@ -3291,7 +3297,8 @@ static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
     h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
-/* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
+/* Parse "bytes 0-9/100", or with a star for the total, or for first and last (9110, 14.4). Each
+   number that a star replaces is UINT64_MAX. Returns false if it is no such text. */
 static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_t *last,
                                uint64_t *total) {
     const char *slash, *dash;
@@ -3338,8 +3345,7 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
         h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
-/* A field of the service's own, with a long name. */
-/* One field; its name's length picks those it may be. */
+/* Take in one header field, whose name has k bytes. Returns 0 or BAD. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
 #define DLPI_S3_NAMED(word) (k == sizeof word - 1 && dlpi_s3_http_is(name, word, k))
@@ -3379,7 +3385,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
 #undef DLPI_S3_NAMED
 }
 
-/* A header or trailer line, without its end. Trailers are checked, but mean nothing: 9110, 6.5. */
+/* Parse a line of the head or of trailers, which mean nothing (9110, 6.5). Returns 0 or BAD. */
 static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     const char *value = s;
     size_t k = 0;
@@ -3397,7 +3403,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 
 /* ---- lines ---- */
 
-static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
+/* Clear what a head tells, for the next head: also after a 1xx. */
+static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
     memset(h->has_crc, 0, sizeof h->has_crc);
@@ -3419,13 +3426,14 @@ static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-static void dlpi_s3_http_retry(dlpi_s3_http *h) { /* by the server's clock, where it tells it */
+/* Turn a Retry-After date into seconds from now, by the server's clock if it tells it. */
+static void dlpi_s3_http_retry(dlpi_s3_http *h) {
     int64_t now = h->date_s >= 0 ? h->date_s : dlpi_s3_real_s();
     if (h->retry_at_s < 0 || h->retry_after_s >= 0) return;
     h->retry_after_s = h->retry_at_s > now ? h->retry_at_s - now : 0;
 }
 
-/* How the body ends: 9112, 6.3; whether the connection stays: 9.3. */
+/* Find out how the body ends (9112, 6.3), and whether the connection stays (9112, 9.3). */
 static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     bool lies = h->status == 204 && (h->chunked || h->content_length > 0);
     h->no_body = h->no_body || h->status == 204 || h->status == 304;
@@ -3440,6 +3448,7 @@ static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     h->head_done = true;
 }
 
+/* Judge a head that is whole. Returns HEAD; 0 after a 1xx: another head follows; or BAD. */
 static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
     if (h->status == 101)
         return dlpi_s3_http_bad(h, "the answer is 101, and no other protocol was asked for");
@@ -3462,7 +3471,7 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
     return DLPI_S3_HTTP_HEAD;
 }
 
-/* 9112, 7.1: hexadecimal digits, then perhaps extensions, which mean nothing to us (7.1.1). */
+/* Parse a chunk's line: hexadecimal digits, perhaps extensions (9112, 7.1). Returns 0 or BAD. */
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
@@ -3484,7 +3493,7 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-/* A whole line, its LF included. Returns 0: go on; or what feed returns. */
+/* Parse a whole line, its LF included. Returns 0 to go on, HEAD or BAD. */
 static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     if (n < 2 || s[n - 2] != '\r') return dlpi_s3_http_bad(h, "a line ends without CR");
     if (!dlpi_s3_http_is_text(s, n - 2)) return dlpi_s3_http_bad(h, "a control byte in a line");
@@ -3500,7 +3509,8 @@ static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-/* Said before the line is whole: what is not HTTP may never send a line's end. */
+/* True if a status line may begin with these bytes. It is asked before the line is whole, because
+   what is not HTTP may never send a line's end. */
 static bool dlpi_s3_http_begins(const dlpi_s3_http *h, const char *s, size_t n) {
     static const char words[] = "HTTP/1.";
     for (size_t i = h->line_n; i < 7 && i < h->line_n + n; i++)
@@ -3508,7 +3518,7 @@ static bool dlpi_s3_http_begins(const dlpi_s3_http *h, const char *s, size_t n) 
     return true;
 }
 
-/* Take a line, or the beginning of one, which is kept. Returns 0: go on, unless all is used. */
+/* Take a line, or keep its beginning; *used counts it. Returns 0 to go on, or HEAD, or BAD. */
 static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *used) {
     size_t most = h->at == DLPI_S3_AT_SIZE ? DLPI_S3_HTTP_CHUNK_LINE : DLPI_S3_HTTP_LINE;
     size_t look = n < most - h->line_n ? n : most - h->line_n;
@@ -3533,14 +3543,14 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
 
 /* ---- bodies ---- */
 
-/* Body bytes that may be read from the connection straight to where they belong, before feed is
-   called again; 0: feed must see what comes. */
+/* Return how many body bytes may be read straight to their place before feed is called again; 0:
+   feed must see what comes. */
 static uint64_t dlpi_s3_http_direct(const dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_LENGTH || h->at == DLPI_S3_AT_CHUNK) return h->left;
     return h->at == DLPI_S3_AT_CLOSE ? (uint64_t)INT64_MAX : 0;
 }
 
-/* Of them, n were. Returns MORE, END, or BAD: those were too many. */
+/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, BAD: too many. */
 static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     if (n > dlpi_s3_http_direct(h)) return dlpi_s3_http_bad(h, "more was read than the answer has");
     if (h->at == DLPI_S3_AT_CLOSE || n == 0) return DLPI_S3_HTTP_MORE;
@@ -3567,10 +3577,10 @@ static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
     dlpi_s3_http_clear(h);
 }
 
-/* Look at n bytes more; *used of them belong to the answer and need not be offered again. Returns
+/* Parse n bytes more; *used of them belong to the answer and need not be offered again. Returns
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
-   run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
-   belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
+   run of the body is at *body, inside the bytes given; END: the answer is whole, the rest belongs
+   to nobody; or BAD. Call again, with the rest, until MORE, END or BAD. */
 static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_t *used,
                              const char **body, size_t *body_n) {
     int rc = 0;
@@ -3601,7 +3611,7 @@ static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_
     return rc;
 }
 
-/* The connection ended. Returns END: the answer was whole; BAD. */
+/* Take in that the connection has ended. Returns END if the answer is whole, else BAD. */
 static int dlpi_s3_http_eof(dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_CLOSE) {
         h->at = DLPI_S3_AT_END;
@@ -3651,7 +3661,7 @@ typedef struct dlpi_s3_conn {
     char why[160];                       /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
-/* "127.0.0.1:80", "[::1]:80". */
+/* Write an address as text: "127.0.0.1:80", "[::1]:80". */
 static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (a->at.any.sa_family == AF_INET6) {
@@ -3663,7 +3673,7 @@ static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size
     }
 }
 
-/* Ports may differ. */
+/* True if two addresses are of the same host; their ports may differ. */
 static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
     if (a->at.any.sa_family != b->at.any.sa_family) return false;
     if (a->at.any.sa_family == AF_INET6)
@@ -3672,7 +3682,7 @@ static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address
     return a->at.v4.sin_addr.s_addr == b->at.v4.sin_addr.s_addr;
 }
 
-/* Make the address of a host that is a number. Returns false: it is a name. */
+/* Make the address of a host that is given as a number. Returns false if host is a name. */
 static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
     dlpi_s3_address a;
     memset(&a, 0, sizeof a);
@@ -3691,6 +3701,7 @@ static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_add
     return true;
 }
 
+/* Note an errno and an error text for a connection. Returns DLP_S3_BROKEN. */
 static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     char to[64];
     dlpi_s3_address_text(&c->address, to, sizeof to);
@@ -3699,8 +3710,8 @@ static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     return DLP_S3_BROKEN;
 }
 
-/* What a transport says in why stays; its errno says of what kind it is: EKEYREJECTED for a server
-   that is not trusted, which no repetition mends. */
+/* Set errnum, and why if the transport left it empty, for a transport that failed. EKEYREJECTED:
+   the server is not trusted, which no retry mends. Returns DLP_S3_BROKEN. */
 static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
     c->why[sizeof c->why - 1] = '\0';
@@ -3708,18 +3719,18 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     return DLP_S3_BROKEN;
 }
 
-/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
-   is no such code. */
+/* Return the code of a transport's read or write of n bytes; if invalid, or an error,
+   DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }
 
-/* Whether it was made by this process: a child leaves its parent's connections alone. */
+/* True if this process made the connection: a child leaves its parent's connections alone. */
 static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) { return c->pid == getpid(); }
 
-/* End the session and close the socket; nothing that is already closed. The child of a fork ends
-   nothing that its parent goes on with: its session meets a file that takes no bytes. */
+/* End the session and close the socket, if it is open. The child of a fork must not end a session
+   that its parent goes on with: there the session's last bytes go to a file that takes none. */
 static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     bool mute = true;
     if (c->fd < 0) return;
@@ -3735,9 +3746,9 @@ static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     c->state = 0;
 }
 
-/* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
-   read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
-   and errnum, and nothing to close. */
+/* Begin to connect. tls: NULL for a plain connection. host: the name that TLS verifies, borrowed
+   until dlpi_s3_conn_step has returned 0. Returns 0: go on with dlpi_s3_conn_step, at once if you
+   like; or DLP_S3_BROKEN with why and errnum, and nothing to close. */
 static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
                              const dlp_s3_transport *tls, const char *host) {
     int one = 1, errnum;
@@ -3758,6 +3769,7 @@ static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
     return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
 }
 
+/* Look whether the socket is connected. Returns 0: it is; DLP_S3_WANT_WRITE; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     struct pollfd p = {.fd = c->fd, .events = POLLOUT};
     int errnum = 0;
@@ -3769,7 +3781,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     return 0;
 }
 
-/* A proxy has answered, or has ended the connection (why not NULL). */
+/* Judge a proxy's answer. why: NULL, or why it is not whole. Returns 0, or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
     if (!why && status >= 200 && status < 300) {
@@ -3789,8 +3801,8 @@ static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     return DLP_S3_BROKEN;
 }
 
-/* Ask the proxy for a tunnel. A server of TLS says nothing before it is asked, so the end of the
-   answer's head is the last byte that may be there. */
+/* Ask the proxy for a tunnel. A TLS server speaks only when it is asked, so nothing follows the
+   head of the answer. Returns 0: the tunnel is open; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     char byte;
     while (c->tunnel_at < c->tunnel_n) {
@@ -3817,8 +3829,8 @@ static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
-/* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
-   socket is ready for that; DLP_S3_BROKEN: why, errnum; it is to be closed. */
+/* Go on opening a connection. Returns 0: it can be read and written; DLP_S3_WANT_READ or _WRITE:
+   call again when the socket is ready for that; DLP_S3_BROKEN, with why and errnum: close it. */
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
@@ -3833,8 +3845,8 @@ static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     return code;
 }
 
-/* Read what is there. Returns 1..n; 0: the server has ended the stream, whole; DLP_S3_WANT_*;
-   DLP_S3_BROKEN. n: not 0. */
+/* Read at most n bytes (not 0) that are there. Returns how many; 0 if the server has properly ended
+   the stream; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
@@ -3848,7 +3860,7 @@ static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     return dlpi_s3_conn_fail(c, "reading from", errno);
 }
 
-/* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
+/* Write what fits, of n bytes. Returns how many; DLP_S3_WANT_*: offer them again; DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
@@ -3862,8 +3874,7 @@ static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     return dlpi_s3_conn_fail(c, "writing to", errno);
 }
 
-/* Whether bytes may lie ready in the session, of which the socket knows nothing: read before one
-   waits. */
+/* True if the session may have bytes of which the socket knows nothing: read before you wait. */
 static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
@@ -3955,8 +3966,8 @@ static long dlpi_s3_bio_ctrl(BIO *b, int what, long number, void *at) {
     return what == BIO_CTRL_EOF ? s->ended : 0;
 }
 
-/* OpenSSL has a new ticket: kept in place of the host's last one, or of the one unused for longest.
-   Returns 1: it is ours to free. */
+/* Keep a new ticket that OpenSSL offers, in place of the host's last one or of the one unused for
+   longest. Returns 1: the ticket is ours to free. */
 static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     const dlpi_s3_session *s = (const dlpi_s3_session *)SSL_get_app_data(ssl);
     dlpi_s3_ticket *t = s->own->tickets;
@@ -3977,7 +3988,7 @@ static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* Offer the host's ticket: a copy of it, since sessions of other threads may use it meanwhile. */
+/* Offer a copy of the host's ticket to the server: other threads' sessions may use it meanwhile. */
 static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION *copy = NULL;
     pthread_mutex_lock(&s->own->lock);
@@ -4001,7 +4012,7 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
-/* The server asks for a certificate of ours. Returns 0: there is none. */
+/* Note that the server asks for a certificate of the client. Returns 0: there is none. */
 static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
     (void)cert;
     (void)key;
@@ -4018,7 +4029,7 @@ static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size
     return false;
 }
 
-/* Returns NULL: why, errno. */
+/* Make what the sessions of this process share. Returns NULL, with why and errno, if that fails. */
 static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size_t size) {
     dlpi_s3_tls_own *own = (dlpi_s3_tls_own *)calloc(1, sizeof *own);
     dlpi_s3_copy(why, size, "no memory for TLS");
@@ -4050,7 +4061,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     return own;
 }
 
-/* What this process' sessions share. A parent's stays as it is: it cannot be freed safely. */
+/* Return what this process' sessions share, made here if there is none; NULL, with why and errno,
+   if that fails. A parent's stays as it is: it cannot be freed safely. */
 static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t size) {
     dlpi_s3_tls_own *found = DLPI_LOAD_ACQ(&tls->own), *own; /* O2 <- O1 */
     if (found && found->pid == getpid()) return found;
@@ -4060,8 +4072,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t siz
     return found;
 }
 
-/* Say whom the certificate must be for. Without a name nothing would be checked. Names count among
-   the alternative ones alone (RFC 9525, 6.3): a common name is none. */
+/* Tell OpenSSL which host the certificate must be for; without a host nothing would be checked.
+   Only alternative names count, no common name (RFC 9525, 6.3). Returns false if that fails. */
 static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     dlpi_s3_address unused;
     if (!host[0]) return false;
@@ -4116,7 +4128,7 @@ static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session
     return DLP_S3_BROKEN;
 }
 
-/* Put into words what went wrong, to be told at every further call; and its kind into broken. */
+/* Set s->why and s->broken, to be told at every further call. error: of SSL_get_error. */
 static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     unsigned long e = ERR_peek_error();
     const char *words = e ? ERR_reason_error_string(e) : NULL;
@@ -4149,8 +4161,8 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     }
 }
 
-/* What to do when a call got no further: DLP_S3_WANT_*, DLP_S3_BROKEN; 0: the server has ended the
-   session, where that may be. */
+/* Find out why a call of OpenSSL got no further. Returns DLP_S3_WANT_*; 0 if the server has ended
+   the session and may_end is set; or DLP_S3_BROKEN, with why and errno. */
 static int dlpi_s3_tls_wants(dlpi_s3_session *s, bool may_end, char *why, size_t size) {
     int error = s->broken ? SSL_ERROR_NONE : SSL_get_error(s->ssl, 0);
     if (error == SSL_ERROR_WANT_READ) return DLP_S3_WANT_READ;
@@ -4170,8 +4182,8 @@ static int dlpi_s3_tls_handshake(void *session, char *why, size_t size) {
     return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0 : dlpi_s3_tls_wants(s, false, why, size);
 }
 
-/* As many records as are there. What breaks it after the first is kept for the next call: the
-   library tells it only once. */
+/* Read as many TLS records as are there: dlp_s3_transport.read. If it fails after the first record,
+   the next call tells it, because OpenSSL tells it only once. */
 static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     size_t got = 0, total = 0;
@@ -4207,7 +4219,8 @@ static int dlpi_s3_tls_pending(void *session) {
     return SSL_has_pending(((const dlpi_s3_session *)session)->ssl);
 }
 
-/* A session that went well is ended with a word, without which its ticket would be void. */
+/* Free a session: dlp_s3_transport.close. If it went well, send the close_notify alert first,
+   without which its ticket would be void. */
 static void dlpi_s3_tls_close(void *session) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     ERR_clear_error();
@@ -4217,9 +4230,8 @@ static void dlpi_s3_tls_close(void *session) {
     free(s);
 }
 
-/* Make a transport of OpenSSL. ca_file: PEM, copied; NULL: what AWS_CA_BUNDLE names, else the
-   system's. Returns 0, DLP_ERR_ARG (it cannot be read), DLP_ERR_MEMORY. Nothing of OpenSSL is
-   called yet. */
+/* Make a transport of OpenSSL, without calling it yet. ca_file: PEM, copied; NULL: AWS_CA_BUNDLE's,
+   else the system's. Returns 0, DLP_ERR_ARG if it cannot be read, or DLP_ERR_MEMORY. */
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
@@ -4241,7 +4253,7 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     return 0;
 }
 
-/* After the last of its sessions. Others' transports, and none at all, stay as they are. */
+/* Free a transport of OpenSSL, after its last session. Any other is left as it is. */
 static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
@@ -4267,7 +4279,7 @@ static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
 #define DLPI_S3_FREEADDRINFO freeaddrinfo
 #endif
 
-/* Whether there is a route: a datagram socket says so without sending anything. */
+/* True if there is a route to an address: a datagram socket tells that without sending anything. */
 static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     int fd = dlpi_fd_above(socket(a->at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rc;
     if (fd < 0) return false;
@@ -4276,6 +4288,7 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     return rc == 0;
 }
 
+/* Set why and *errnum (EAGAIN: try later; ENXIO) for getaddrinfo's rc. Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
@@ -4286,8 +4299,8 @@ static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why
 }
 
 /* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
-   how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
-   ENXIO. A name makes it wait, for as long as the resolver likes. */
+   how many, 1..max; or DLP_ERR_REMOTE with why, and errnum EAGAIN (may be found later) or ENXIO. A
+   name waits for the resolver, for as long as that likes. */
 static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
                            int *errnum, char *why, size_t size) {
     struct addrinfo hints, *list = NULL;
@@ -4487,8 +4500,8 @@ static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc 
         dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
 }
 
-/* The time after which a request without any progress ends, and the field that says so. d: all
-   numbers resolved. */
+/* Return the time after which a request without any progress ends. *field: the field that sets it.
+   d: all numbers resolved. */
 DLPI_COLD
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
     bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
@@ -4496,7 +4509,7 @@ static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
     return whole ? d->request_timeout_ms : d->progress_timeout_ms;
 }
 
-/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+/* Begin a thread's patience. d: all numbers resolved, -1 for no limit and for no hedges. */
 DLPI_COLD
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {
@@ -4557,7 +4570,7 @@ typedef struct dlpi_s3_tries {
     uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names, sums;
 } dlpi_s3_tries;
 
-/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+/* True if an answer tells that there are too many requests. Codes: AWS' SDK reference, "Retry
    behavior"; SlowDownRead and -Write are MinIO's. */
 DLPI_COLD
 static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
@@ -4675,6 +4688,7 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
     DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
 };
 
+/* True if a rule is for this trouble. facts: DLPI_S3_IF_* of the trouble. */
 DLPI_COLD
 static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
     char status[16];
@@ -4686,8 +4700,8 @@ static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t
            (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
 }
 
-/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
-   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+/* Return what to do about trouble: DLPI_S3_GIVE_UP, DLPI_S3_RETRY.. Only tries is changed, which
+   counts what has a bound of its own; dlpi_s3_retry_take tells whether a RETRY may still be had. */
 DLPI_COLD
 static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     unsigned facts = dlpi_s3_facts(t);
@@ -4703,7 +4717,7 @@ static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* A time of backoff * 2^n, n from 1, or down to half of that. */
+/* Return a pause of backoff * 2^n (n from 1), or down to half of it. */
 DLPI_COLD
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     uint64_t most = p->backoff_ns;
@@ -4712,7 +4726,7 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
 }
 
-/* Whether a retry may be had at the usual pause. */
+/* Take a retry from the bucket. Returns false if it is empty: then the pause is the longest. */
 DLPI_COLD
 static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
@@ -4721,9 +4735,9 @@ static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     return false;
 }
 
-/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
-   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
-   there is none left; *why then says so. */
+/* Take one more attempt. attempts: how many failed one after the other, 1 or more; retry_after_s:
+   what the answer asked for, or -1. Returns true with *wait_ns, the pause before it; or false with
+   *why if there is no attempt left. */
 DLPI_COLD
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
@@ -4745,7 +4759,7 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
 #define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
-/* For how long it has been away by now. */
+/* Return for how many ns the server has been away; 0: it is not. */
 DLPI_COLD
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
@@ -4754,8 +4768,8 @@ static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
 
 enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
 
-/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
-   is to be told: this failure, that the server is away, or nothing. */
+/* Note that a request that has waited since since_ns has failed, and will be tried again. Returns
+   what to tell the log: DLPI_S3_TELL_IT, DLPI_S3_TELL_AWAY or DLPI_S3_TELL_NOTHING. */
 DLPI_COLD
 static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
@@ -4769,7 +4783,7 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     return DLPI_S3_TELL_AWAY;
 }
 
-/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+/* Note an answer. Returns for how many ns there was none, if the log was told of that; else 0. */
 DLPI_COLD
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
@@ -4791,13 +4805,13 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
 DLPI_COLD
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
-/* The share of throttled answers above which there are too many. */
+/* Return the share of throttled answers above which there are too many. */
 DLPI_COLD
 static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
     return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
 }
 
-/* Enough answers have come after a cut: has it helped? If not, undo it. */
+/* Judge, when enough answers have come after a cut, whether it has helped. If not, undo it. */
 DLPI_COLD
 static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
@@ -4811,7 +4825,7 @@ static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     p->share_cut = 0;
 }
 
-/* An answer came: how long after the last one? */
+/* Note that an answer came, for the mean time between answers. */
 DLPI_COLD
 static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
@@ -4821,6 +4835,7 @@ static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     p->gap_ns -= p->gap_ns / 64;
 }
 
+/* Cut the number of requests in flight, if the last cut is a period ago. */
 DLPI_COLD
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
@@ -4837,7 +4852,7 @@ static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     if (p->limit < floor) p->limit = floor;
 }
 
-/* A good answer came: let there be more in flight. */
+/* Let there be more requests in flight, because a good answer came. */
 DLPI_COLD
 static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
@@ -4850,7 +4865,7 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     p->limit = p->limit + more < p->full ? p->limit + more : p->full;
 }
 
-/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+/* Note a whole answer. throttled: it says so; ok: it ended a request of the user's well. */
 DLPI_COLD
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
     dlpi_s3_gap(p, now_ns);
@@ -4866,7 +4881,7 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
         DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
 }
 
-/* Requests that may be on the wire, hedges not counted. */
+/* Return how many requests may be on the wire, hedges not counted. */
 DLPI_COLD
 static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
 
@@ -4888,7 +4903,7 @@ static unsigned dlpi_s3_bucket(uint64_t ns) {
     return 8 * shift + (unsigned)(us >> shift);
 }
 
-/* The least time that is too long for a bucket, in nanoseconds. */
+/* Return the least time, in ns, that is too long for bucket i. */
 DLPI_COLD
 static uint64_t dlpi_s3_bucket_end(unsigned i) {
     if (i < 8) return (i + 1) * 1000ull;
@@ -4908,13 +4923,13 @@ static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+/* Note that a valid head came ns after a request for so many bytes (0: not known) was sent. */
 DLPI_COLD
 static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
     dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
-/* The time that percent of the samples do not exceed; there is at least one. */
+/* Return the time that percent of the samples do not exceed. There is at least one sample. */
 DLPI_COLD
 static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     uint32_t want = (t->total * percent + 99) / 100, sum = 0;
@@ -4926,15 +4941,15 @@ static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     return dlpi_s3_bucket_end(i);
 }
 
-/* A request that is no hedge went out. */
+/* Note that a request went out that is no hedge. */
 DLPI_COLD
 static void dlpi_s3_sent(dlpi_s3_patience *p) {
     p->hedges += (uint64_t)p->hedge_percent;
     if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
 }
 
-/* How long a request for so many bytes should wait for its first byte before it is hedged. It
-   changes as answers come. UINT64_MAX: for ever. */
+/* Return for how many ns a request for so many bytes waits for its first byte before it is hedged;
+   UINT64_MAX: for ever. This changes as answers come. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
     const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
@@ -4947,7 +4962,7 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
     return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
 }
 
-/* Take one from the budget. */
+/* Take a hedge from the budget. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
@@ -4955,7 +4970,7 @@ static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     return true;
 }
 
-/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+/* Note the end of a hedge. won: its head came first, when the first request had waited loser_ns. */
 DLPI_COLD
 static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
     dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
@@ -5111,7 +5126,7 @@ static const char *dlpi_s3_source_name(int source) {
     return names[source];
 }
 
-/* Where the credentials come from in the end, for messages. */
+/* Return where the credentials come from in the end, for messages. */
 DLPI_COLD
 static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
     return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
@@ -5128,15 +5143,15 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
-   the user who started it (setuid), and wrote that: secure_getenv. */
+/* Return the value of a variable. It is NULL if the variable is unset or empty, or if the program
+   has more rights than the user who started it (setuid) and wrote the variable: secure_getenv. */
 DLPI_COLD
 static const char *dlpi_s3_env(const char *name) {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
-/* Credentials go into request heads: nothing but printable ASCII, and something of it. */
+/* True if a text is not empty, and printable without blanks, as credentials in heads must be. */
 DLPI_COLD
 static bool dlpi_s3_is_graphic(const char *s) {
     const char *at = s;
@@ -5144,14 +5159,15 @@ static bool dlpi_s3_is_graphic(const char *s) {
     return at != s && !*at;
 }
 
-/* Not inline: gcc 12 with sanitizers would take the struct for its first member, and warn. */
+/* Wipe credentials. Not inline: gcc 12 with sanitizers would take the struct for its first member,
+   and warn. */
 DLPI_COLD
 __attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
     dlpi_s3_wipe(who, sizeof *who);
 }
 
-/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
-   DLP_OK or code. */
+/* Copy id, secret and token (may be NULL) into who. from: where they came from, for messages.
+   Returns DLP_OK, or code if they are not valid. */
 DLPI_COLD
 static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
                            const char *token, const char *from, int code, dlp_s3_error *err) {
@@ -5182,7 +5198,7 @@ static void *dlpi_s3_private_map(size_t bytes) {
     return at;
 }
 
-/* used: bytes from the front that may have been written. */
+/* Wipe and unmap memory (may be NULL). used: bytes from the front that may have been written. */
 DLPI_COLD
 static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
     if (!at) return;
@@ -5223,14 +5239,14 @@ static int dlpi_s3_file_read(const char *path, char *to, size_t size, size_t *n)
    then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
    are kept as the header that proxies want (Basic), and no message has them. */
 
-/* The bytes of an address. Returns how many, 0: it is none. */
+/* Write the bytes of an address. Returns how many, or 0 if the text is none. */
 DLPI_COLD
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
     if (inet_pton(AF_INET, text, bytes) == 1) return 4;
     return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
 }
 
-/* Whether a host is an address of a net, "10.0.0.0/8". */
+/* True if host is an address of a net, "10.0.0.0/8". */
 DLPI_COLD
 static bool dlpi_s3_net_has(const char *net, const char *host) {
     const char *slash = strchr(net, '/');
@@ -5247,7 +5263,7 @@ static bool dlpi_s3_net_has(const char *net, const char *host) {
     return bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0;
 }
 
-/* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+/* True if a word of NO_PROXY names an endpoint's host, or a domain or net that it is in. */
 DLPI_COLD
 static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     char host[256];
@@ -5283,14 +5299,14 @@ static bool dlpi_s3_is_loopback(const char *host) {
            dlpi_s3_net_has("::1/128", host);
 }
 
-/* A variable, in small letters or in capitals; NULL: neither is set. */
+/* Return the value of a variable, in small letters or in capitals, or NULL if neither is set. */
 DLPI_COLD
 static const char *dlpi_s3_setting(const char *small, const char *capitals) {
     const char *value = secure_getenv(small);
     return value ? value : secure_getenv(capitals);
 }
 
-/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+/* Return the proxy that a variable (*name) names for a scheme; NULL or "" if there is none. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     const char *const names[] = {tls ? "https_proxy" : "http_proxy",
@@ -5300,7 +5316,7 @@ static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     return value;
 }
 
-/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+/* Refuse an endpoint of credentials that would be reached by a proxy. No message has its URL, which
    might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
 DLPI_COLD
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
@@ -5325,7 +5341,7 @@ static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     }
 }
 
-/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+/* Keep "user:password" as the header of a proxy. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
     char text[512];
@@ -5347,7 +5363,7 @@ static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n
     return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
 }
 
-/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+/* Take a proxy's URL apart. Returns NULL or an error text, which has no part of the URL. */
 DLPI_COLD
 static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
@@ -5366,7 +5382,7 @@ static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     return wrong;
 }
 
-/* Whether connections to a host go by the proxies of the environment. */
+/* True if connections to a host go by the proxies of the environment. */
 DLPI_COLD
 static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
     dlpi_s3_endpoint e = {.port = port};
@@ -5374,7 +5390,7 @@ static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint
     return !dlpi_s3_is_loopback(host) && !dlpi_s3_no_proxy(c->no_proxy, &e);
 }
 
-/* The proxy of a host; NULL: there is none. */
+/* Return the proxy of a host, or NULL if there is none. */
 DLPI_COLD
 static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
                                              uint16_t port, bool tls) {
@@ -5382,8 +5398,8 @@ static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char
     return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
 }
 
-/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
-   Only a proxy that the endpoint needs must be in order. */
+/* Find the proxies: the desc's is for all hosts; else the environment names them. Only a proxy that
+   the endpoint needs must be in order. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
                                 dlp_s3_error *err) {
@@ -5446,7 +5462,7 @@ static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n
     return strlen(q->section) == n && memcmp(s, q->section, n) == 0;
 }
 
-/* "[name]", perhaps a comment. */
+/* Parse a line "[name]", perhaps with a comment. Returns -1 if it is no such line. */
 DLPI_COLD
 static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *end = memchr(s, ']', n), *inner = s + 1, *rest;
@@ -5474,7 +5490,7 @@ static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
     q->out[n] = '\0';
 }
 
-/* Split "name = value". Returns false: there is no name, or no '='. */
+/* Split "name = value". Returns false if there is no name, or no '='. */
 DLPI_COLD
 static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const char **value,
                               size_t *n_value) {
@@ -5488,7 +5504,7 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* Read a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
+/* Parse a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
    line. */
 DLPI_COLD
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
@@ -5505,7 +5521,7 @@ static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
-/* An indented line, trimmed. */
+/* Parse an indented line, trimmed: it continues a setting. Returns -1 if it may not be here. */
 DLPI_COLD
 static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
@@ -5533,7 +5549,7 @@ static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
     return *s == '[' ? dlpi_s3_ini_header(q, s, n) : dlpi_s3_ini_setting(q, s, n);
 }
 
-/* Ask. Returns 0 (see found, cut), or the number of the line that makes no sense. */
+/* Ask a text. Returns 0, with q->found and q->cut, or the number of a line that makes no sense. */
 DLPI_COLD
 static int dlpi_s3_ini_ask(dlpi_s3_ini *q, const char *text, size_t n) {
     const char *at = text, *end = text + n, *stop;
@@ -5565,7 +5581,8 @@ static void dlpi_s3_profiles_close(dlpi_s3_profiles *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* Ask file i. kind: "profile" or "services". Returns 1: found, 0: not, or an error. */
+/* Ask file i (0: config, 1: credentials). kind: "profile" or "services"; name NULL: only for the
+   section. Returns 1: found, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *kind,
                                 const char *section, const char *name, const char *sub, char *out,
@@ -5597,8 +5614,8 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     return q.found;
 }
 
-/* Find a setting of the profile, or one nested below it, the credentials file's first. Returns the
-   number of the file, from 1: there, and not empty; 0: not; or an error. */
+/* Find a setting of the profile, or one nested below it (sub), first in the credentials file.
+   Returns the file's number, from 1; 0: it is missing or empty; or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
@@ -5610,7 +5627,7 @@ static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, co
     return 0;
 }
 
-/* Get a setting of the profile. Returns 1, 0, or an error. */
+/* Get a setting of the profile. Returns 1: it is there, 0: missing or empty, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
                                 dlp_s3_error *err) {
@@ -5618,7 +5635,7 @@ static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, cha
     return file > 0 ? 1 : file;
 }
 
-/* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
+/* Look for the profile, and for bad lines anywhere. Returns 1: there, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     int there[2];
@@ -5633,8 +5650,8 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     return there[0] || there[1];
 }
 
-/* Read them. A file that is not there is empty, and so is one in the home directory that may not be
-   read: programs run under other users' homes. */
+/* Read the two files. A missing one counts as empty; so does one in the home directory that may not
+   be read, since programs run under other users' homes. */
 DLPI_COLD
 static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
@@ -5673,8 +5690,8 @@ static int dlpi_s3_config_copy(char *out, size_t size, const char *name, const c
                              size - 1);
 }
 
-/* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
-   */
+/* Find a setting: the variable's value (variable may be NULL), else the profile's. Returns 1:
+   found, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                char *out, size_t size, dlp_s3_error *err) {
@@ -5684,7 +5701,7 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
     return code ? code : 1;
 }
 
-/* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
+/* Set the paths of the two files; "~/" is the home directory, as for AWS' tools. */
 DLPI_COLD
 static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
@@ -5721,7 +5738,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
-/* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
+/* True if a region's name is that of endpoints, of which AWS' tools make a region. */
 DLPI_COLD
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
@@ -5733,8 +5750,8 @@ static bool dlpi_s3_region_beyond(const char *region) {
     return strncmp(region, "fips-", 5) == 0 || strncmp(region, "s3-", 3) == 0;
 }
 
-/* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
-   capitals. The endpoint is known. */
+/* Find the region. It becomes a part of what is signed, and of AWS' host names; other servers'
+   regions may have capitals. The endpoint is known already. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                  dlp_s3_error *err) {
@@ -5764,7 +5781,7 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
     return DLP_OK;
 }
 
-/* Whether endpoints in environment and profile say nothing. */
+/* Return 1 if endpoints in environment and profile do not count, 0 if they do, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char said[8] = "";
@@ -5774,7 +5791,7 @@ static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) 
 }
 
 /* Find a service's endpoint: its own variable, the variable for all, its place in the profile's
-   services section, the profile's for all. Returns 1, 0, or an error. */
+   services section, the profile's for all. Returns 1: found, 0: not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, const char *service,
                               char *out, size_t size, dlp_s3_error *err) {
@@ -5819,7 +5836,7 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
-/* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+/* Find out which of AWS' hosts are wanted (fips, dualstack): by desc, environment or profile. */
 DLPI_COLD
 static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
@@ -5852,8 +5869,8 @@ static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_
                            "access_key, secret_key", DLP_ERR_ARG, err);
 }
 
-/* From here on: each returns 1: this is the source; 0: it is not; or an error: it was meant to be,
-   and is not whole. */
+/* Choose the keys in the environment as source. Returns 1: this is it; 0: there are none; or an
+   error code: one of them is missing or not valid. */
 DLPI_COLD
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
@@ -5866,7 +5883,7 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
-/* Find the URL of STS. */
+/* Find the URL of STS. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
                               size_t size, dlp_s3_error *err) {
@@ -5883,7 +5900,7 @@ static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p
     return DLP_OK; /* what is wrong is said when it is asked */
 }
 
-/* Find the name of a session, or make one. */
+/* Find the name of a role's session, or make one. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
                                   size_t size, dlp_s3_error *err) {
@@ -5892,7 +5909,7 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
     return code < 0 ? code : DLP_OK;
 }
 
-/* The token file is known; variables: whether they count. */
+/* Choose the web identity of the token file. variables: they count. Returns 1 or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
@@ -5912,7 +5929,7 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     return code ? code : 1;
 }
 
-/* Settings that ask for what this library does not do. */
+/* Refuse settings that ask for what this library does not do. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
@@ -5930,7 +5947,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     return 0;
 }
 
-/* Keys in the files. Returns 1, 0, or an error. */
+/* Read the profile's keys. Returns 1: it has keys, 0: none, or an error code. */
 DLPI_COLD
 static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials *who,
                                  dlp_s3_error *err) {
@@ -5952,6 +5969,7 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     return last < 0 ? last : code || more;
 }
 
+/* Choose a container's service as source. Returns 1: this is it, 0: it is not, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *relative = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
@@ -5979,7 +5997,7 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     return 1;
 }
 
-/* A whole number, 1..most. */
+/* Find a number, 1..most; if there is none, *out = otherwise. Returns 1, 0, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                  int most, int otherwise, int *out, dlp_s3_error *err) {
@@ -5996,6 +6014,7 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     return 1;
 }
 
+/* Choose the metadata service as source. Returns 1: this is it, 0: disabled, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char mode[16] = "";
@@ -6033,7 +6052,7 @@ static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
 
 /* ---- roles ---- */
 
-/* Say that a chain of roles is refused, with the profiles that it leads through. */
+/* Refuse a chain of roles, and name the profiles that it leads through. Returns DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
                               dlp_s3_error *err) {
@@ -6051,8 +6070,8 @@ static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *w
     return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
 }
 
-/* Read what the profile says of its role. from: the profile, or credential_source, that it is
-   assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+/* Read the profile's role. from: gets the profile, or credential_source, to assume it with. Returns
+   2: from is a profile, 1: a source, 0: there is no role, or an error code. */
 DLPI_COLD
 static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
                              dlp_s3_error *err) {
@@ -6086,7 +6105,7 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     return other ? 2 : 1;
 }
 
-/* What a credential_source stands for. */
+/* Choose the source that a credential_source stands for. Returns 1 or an error code. */
 DLPI_COLD
 static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
                                dlp_s3_error *err) {
@@ -6108,7 +6127,7 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
 }
 
-/* Keys, or a process, of the profile. */
+/* Choose the keys of the profile as source. Returns 1: it has keys, 0: none, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     int code = dlpi_s3_profiles_keys(p, &c->given, err);
@@ -6118,7 +6137,8 @@ static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp
     return code;
 }
 
-/* Go from the role to the profile that it is assumed with. */
+/* Go from the last role to the profile that it is assumed with. Returns 1: that has keys, which are
+   the source; 0: it has none; or an error code. */
 DLPI_COLD
 static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
                              dlp_s3_error *err) {
@@ -6137,7 +6157,8 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
     return has;
 }
 
-/* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+/* Choose the source that a profile names: a web identity; a role, perhaps of a role; keys; a
+   process. Returns 1: there is one, 0: none, or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
     char from[sizeof c->base];
@@ -6187,7 +6208,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
      "other modes than \"standard\" and \"adaptive\" are"},
 };
 
-/* Refuse what is set of a row of that table. */
+/* Refuse what is set of a row of dlpi_s3_beyonds. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
@@ -6208,7 +6229,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
                              value, b->what);
 }
 
-/* How objects are addressed, how often they are asked for, and what is refused. */
+/* Find out how objects are addressed, how often they are asked for, and what is refused. */
 DLPI_COLD
 static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const styles[] = {"auto", "path", "virtual"}; /* DLP_S3_STYLE_* */
@@ -6239,7 +6260,8 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     return code < 0 ? code : DLP_OK;
 }
 
-/* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
+/* Choose the source of credentials, in the order of AWS' SDKs. A profile that the program names
+   comes before the environment. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has_profile,
                                  dlp_s3_error *err) {
@@ -6265,8 +6287,8 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
                              c->profile);
 }
 
-/* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
-   Reads environment and files, and waits for nothing else. */
+/* Find out where to go and who asks. c: zeroed, in the client's mapping; it holds secrets. Reads
+   environment and files, and waits for nothing else. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     dlpi_s3_profiles p;
@@ -6313,17 +6335,15 @@ typedef struct dlpi_s3_scratch {
 } dlpi_s3_scratch;
 
 DLPI_COLD
-static uint64_t dlpi_s3_in_ms(int64_t ms) { /* of the monotonic clock */
-    return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u;
-}
+static uint64_t dlpi_s3_in_ms(int64_t ms) { return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u; }
 
 DLPI_COLD
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
 }
 
-/* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
-   turns, since a stop wakes nobody there. Returns false: nothing came. */
+/* Wait for events of a descriptor (-1: just wait), for at most most_ms and as long as w allows. It
+   waits in turns of 50 ms, since a stop wakes nobody. Returns true if an event came. */
 DLPI_COLD
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
     uint64_t end = dlpi_s3_in_ms(most_ms);
@@ -6354,8 +6374,8 @@ typedef struct dlpi_s3_ask {
     char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
-/* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
-   containers. */
+/* True for the addresses that AWS lets credentials travel to without TLS: loopback, and the
+   connection-local services of containers. */
 DLPI_COLD
 static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
@@ -6367,7 +6387,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+/* Split the URL, and write the request into s->out. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
@@ -6394,8 +6414,8 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     return s->out_n < sizeof s->out ? NULL : "URL, role and token are too long together";
 }
 
-/* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
-   see s->conn.why. */
+/* Take in n bytes of the answer. Returns 1 if the answer is whole, 0 if more is to come, or
+   DLP_S3_BROKEN with s->conn.why. */
 DLPI_COLD
 static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
     const char *body;
@@ -6419,7 +6439,8 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
     return DLP_S3_BROKEN;
 }
 
-/* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+/* Connect, send and read as far as that goes without waiting. Returns 1 if the answer is whole, or
+   DLP_S3_WANT_READ, DLP_S3_WANT_WRITE or DLP_S3_BROKEN. */
 DLPI_COLD
 static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
@@ -6443,7 +6464,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     return n;
 }
 
-/* Ask one address. */
+/* Send the request to one address, and wait. Sets a->status, or a->why if no answer came. */
 DLPI_COLD
 static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
@@ -6462,7 +6483,8 @@ static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_add
     dlpi_s3_conn_close(&s->conn);
 }
 
-/* Ask once. The answer is in s->answer, and ends there with a zero byte. */
+/* Send the request to the server's addresses, one after the other, until one answers. Sets
+   a->status, or a->why if none did. The answer is in s->answer, and ends there with a zero byte. */
 DLPI_COLD
 static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const dlpi_s3_wait *w) {
@@ -6486,8 +6508,8 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* Ask, again after a while where the table of what is sent again says so. Returns true if the
-   answer is 200; else s->word is an error code out of it, or "". */
+/* Send the request, and again after a while if the classifier says so. Returns true if the answer
+   is 200. If not, s->word is an error code out of the answer, or "". */
 DLPI_COLD
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
@@ -6521,12 +6543,13 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     return false;
 }
 
+/* Fill in err: "credentials (source): what". Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
-/* An answer that does not help; s->word: an error code out of it, or "". */
+/* Fill in err for an answer that is no help. s->word: its code or "". Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
@@ -6542,8 +6565,9 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 
 /* ---- sources ---- */
 
-/* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
-   0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
+/* Set who->expires_s by the answer (s->expires). clock_s: the time by the server's clock, or 0; if
+   ours differs, the time from then on counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have
+   expired. */
 DLPI_COLD
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
@@ -6566,7 +6590,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
-/* Read the JSON in s->answer; token: the name of its token. */
+/* Read credentials from the JSON in s->answer. token: what their session token is called there. */
 DLPI_COLD
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
@@ -6600,8 +6624,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
-   shell is done, and no shell is run. Returns their number, or -1: a quote is open, or too many. */
+/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
+   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 DLPI_COLD
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
@@ -6628,7 +6652,8 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
     return n;
 }
 
-/* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
+/* Have the new program close descriptors that it would inherit, which other code opened without
+   O_CLOEXEC. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
@@ -6643,8 +6668,8 @@ static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     return e;
 }
 
-/* Start it: in a group of its own, with default signals, nothing to read, and its output in a pipe.
-   Returns 0 or an errno. */
+/* Start a program in a process group of its own, with default signals, no input, and its output in
+   a pipe, *out. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
     posix_spawn_file_actions_t actions;
@@ -6680,7 +6705,7 @@ no_actions:
     return e;
 }
 
-/* Read what it says. Returns NULL, or why not. */
+/* Read all output of a program into s->answer. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
     s->n = 0;
@@ -6697,8 +6722,8 @@ static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s
     }
 }
 
-/* End it with all that it started. As long as it is a child that nobody has waited for, dead or
-   not, its number, and so its group's, is nobody else's. */
+/* Kill the program's process group. As long as the child pid has not been waited for, dead or not,
+   no other process or group has its number. */
 DLPI_COLD
 static void dlpi_s3_process_kill(pid_t pid) {
     siginfo_t info;
@@ -6706,8 +6731,9 @@ static void dlpi_s3_process_kill(pid_t pid) {
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(-pid, SIGKILL);
 }
 
-/* Await its end, and bring that about where it does not come in time. The status may be lost to a
-   waitpid of the program's, or to SIGCHLD ignored: then what it said must do. */
+/* Wait for the end of a program. If its time is over, kill it and set *late, which tells that it
+   was killed. Returns its status; 0 if a waitpid of the user's, or SIGCHLD ignored, took the status
+   away. */
 DLPI_COLD
 static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     int status = 0;
@@ -6763,14 +6789,14 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
-/* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+/* True if a token can be sent. A container's is a header's whole value; others are one word. */
 DLPI_COLD
 static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
     if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
     return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
 }
 
-/* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
+/* Read the token file into s->token, without its line end: a head or a form takes one line. */
 DLPI_COLD
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
@@ -6786,7 +6812,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+/* Write a form for STS into s->body, without fields that are NULL or "". False: it is too long. */
 DLPI_COLD
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
@@ -6797,7 +6823,7 @@ static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char 
     return dlpi_s3_out_end(&o);
 }
 
-/* Ask STS for credentials by the form in s->body. */
+/* Send the form in s->body to STS, and read the credentials in the answer to who. */
 DLPI_COLD
 static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
                              const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
@@ -6829,7 +6855,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
 }
 
-/* It is asked without a signature, the token is the proof. */
+/* Get credentials from STS for a web identity token. It is the proof: nothing is signed. */
 DLPI_COLD
 static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                              const uint32_t *stop, dlp_s3_error *err) {
@@ -6846,7 +6872,7 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
-/* Assume a role with who, and have who be it. */
+/* Assume a role at STS with the credentials in who, and put those of the role there. */
 DLPI_COLD
 static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
                               dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
@@ -6886,7 +6912,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* The metadata service is asked last. Elsewhere than on a machine of AWS it does not answer. */
+/* Fill in err, and what to set instead: only AWS' machines have this. Returns DLP_ERR_REMOTE. */
 DLPI_COLD
 static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
                                  dlp_s3_error *err) {
@@ -6898,8 +6924,9 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
     return code;
 }
 
-/* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
-   version 1, which any process that can be talked into a GET gives away. */
+/* Ask the metadata service by IMDSv2: for a token that lives 6 hours, the role's name, its
+   credentials. Version 1 is never used: a process that can be talked into a GET gives the
+   credentials away. */
 DLPI_COLD
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
@@ -6938,7 +6965,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fetch from the source. s: zeroed. */
+/* Fetch credentials from the configured source, without roles. s: zeroed. */
 DLPI_COLD
 static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                               const uint32_t *stop, dlp_s3_error *err) {
@@ -6953,7 +6980,7 @@ static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_
     }
 }
 
-/* Fetch, and assume the roles, each with the credentials of the one before it. */
+/* Fetch credentials, then assume the roles, each with the credentials of the one before it. */
 DLPI_COLD
 static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                          const uint32_t *stop, dlp_s3_error *err) {
@@ -6965,6 +6992,7 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
 
 /* ---- the credential cache ---- */
 
+/* Begin a robust mutex that processes share. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     pthread_mutexattr_t a;
@@ -6977,7 +7005,8 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* What a dead holder left is always whole: see above. */
+/* Turn e, the result of locking m, into 0 or an errno. If the last holder died, m is put in order:
+   the data that it left are whole, see above. */
 DLPI_COLD
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
@@ -6988,7 +7017,7 @@ static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
     return dlpi_s3_mutex_taken(m, pthread_mutex_lock(m));
 }
 
-/* Lock, unless it takes two minutes or a stop comes. Returns 0 or an errno. */
+/* Lock a mutex. Give up after two minutes, or when *stop is set. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     dlpi_s3_wait w = {dlpi_s3_in_ms(120000), stop};
@@ -7003,7 +7032,7 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     }
 }
 
-/* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
+/* Begin a cache, which is zeroed and in memory that processes share. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
@@ -7011,16 +7040,17 @@ static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
+/* True if the last failure is too recent to try again, even if the clock was set back: 60 s at
+   most. */
 DLPI_COLD
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
 }
 
-/* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
-   is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
-   be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
+/* Get the credentials that are valid at now_s. out: zeroed before the first call, then as the last
+   call left it; copied only if not current. Returns 0: valid; 1: valid, but begin a refresh;
+   DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a refresh. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
@@ -7038,8 +7068,8 @@ static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_
     return now_s >= refresh_s && !dlpi_s3_cred_cache_waits(v, now_s);
 }
 
-/* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
-   not in the first half of a short life. */
+/* Return when credentials are to be fetched again: some 5 minutes before they expire, not at the
+   same second everywhere, and not in the first half of a short life. */
 DLPI_COLD
 static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t expires_s) {
     int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
@@ -7047,7 +7077,7 @@ static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t 
     return expires_s - (half < before ? half : before);
 }
 
-/* Make who the current one. The caller holds "fetching". */
+/* Make who the current credentials. The caller holds the lock "fetching". Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_credentials *who,
                                       int64_t now_s) {
@@ -7071,7 +7101,8 @@ static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s)
     return version && (expires_s == 0 || now_s < expires_s);
 }
 
-/* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
+/* Decide whether a refresh has to fetch. The caller holds the lock "fetching". Returns 1: fetch; 0:
+   there are good credentials; or an error code: none can be had. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
                                     bool force, dlp_s3_error *err) {
@@ -7090,8 +7121,8 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
 }
 
-/* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
-   within 6 s if there is nothing valid to go on with. */
+/* Note a failure to fetch: the old credentials stay. The next attempt comes later each time, but
+   within a minute; within 6 s if no valid credentials are left. */
 DLPI_COLD
 static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                       const dlp_s3_error *why) {
@@ -7109,7 +7140,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch and publish ("fetching" is held). */
+/* Fetch and publish credentials. The caller holds "fetching". Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
                                     const uint32_t *stop, dlp_s3_error *err) {
@@ -7148,11 +7179,12 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch credentials, once for all processes: if others than seen are there and valid, nothing is
-   done. force: although those seen have not expired by the clock (the server said so). stop: NULL,
-   or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
-   old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
-   and the network, with time-outs for all but names: not for the thread that does I/O. */
+/* Fetch credentials, once for all processes: if there are valid ones other than version seen, do
+   nothing. force: replace version seen, though it is valid by the clock (the server refused it).
+   stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code;
+   without force also DLP_OK if fetching failed and the old ones are valid. Waits for files,
+   processes, names, the network, with time-outs for all but names: not in the thread that does
+   I/O. */
 DLPI_COLD
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,
@@ -7247,8 +7279,8 @@ typedef struct dlpi_s3_helper {
     uint32_t n_names;
 } dlpi_s3_helper;
 
-/* Make one: no thread yet. owner: copied, NULL: names only. Returns NULL: no memory, or no
-   descriptor, see errno. */
+/* Make a helper, without a thread yet. owner: copied; NULL: it only looks up names. Returns NULL,
+   with errno, if there is no memory or no descriptor. */
 DLPI_COLD
 static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
@@ -7267,8 +7299,8 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     return h;
 }
 
-/* By its last owner, or in a child: there the thread seems to wait still, and would be waited
-   for. */
+/* Free a helper, by its last owner or in the child of a fork. There the thread seems to wait still,
+   and destroying lock and condition would wait for it. */
 DLPI_COLD
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
@@ -7283,7 +7315,7 @@ static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     free(h);
 }
 
-/* Give up one's share; the lock is held, and let go of. */
+/* Give up a share; the last owner frees the helper. The caller holds the lock; it is released. */
 DLPI_COLD
 static void dlpi_s3_helper_leave(dlpi_s3_helper *h) {
     bool last = --h->owners == 0;
@@ -7300,6 +7332,7 @@ static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
 
 /* ---- its thread ---- */
 
+/* Refresh credentials, in the helper's thread. The lock is held, but released meanwhile. */
 DLPI_COLD
 static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     uint64_t seen = h->refresh_seen;
@@ -7317,7 +7350,7 @@ static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     h->refreshes++;
 }
 
-/* Take new addresses over; what is known of those that were there before stays known. */
+/* Take over a name's new addresses. What is known of those that it had before stays known. */
 DLPI_COLD
 static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, uint32_t n) {
     uint64_t bad_until_ns[DLPI_S3_ADDRESSES_MAX] = {0};
@@ -7337,7 +7370,8 @@ static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, ui
     name->failed_ns = 0;
 }
 
-/* The name stays where it is meanwhile: only names that nobody asks for make room for others. */
+/* Look up a name, in the helper's thread. The lock is released meanwhile, but the name stays in its
+   place: only names that nobody asks for make room for others. */
 DLPI_COLD
 static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
@@ -7379,8 +7413,8 @@ static void *dlpi_s3_helper_thread(void *arg) {
     return NULL;
 }
 
-/* Wake the thread, or start it: with all signals blocked, so that handlers run in the user's.
-   Returns 0 or errno. The lock is held. */
+/* Wake the thread, or start it, with all signals blocked, so that handlers run in the user's
+   threads. The caller holds the lock. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
     pthread_attr_t attr;
@@ -7403,7 +7437,7 @@ static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
 
 /* ---- what the io asks of it ---- */
 
-/* Let a refresh end, which was told to: mostly within 50 ms, and it may call the user's log. */
+/* Wait at most 300 ms for the end of a refresh that was told to stop; it may still log. */
 DLPI_COLD
 static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     struct timespec until;
@@ -7415,9 +7449,9 @@ static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     while (h->refreshing && rc == 0) rc = pthread_cond_timedwait(&h->work, &h->lock, &until);
 }
 
-/* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
-   there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
-   up, at most 300 ms. */
+/* Give up the io's share of a helper. Its thread is joined if it is idle, and else left to itself.
+   A refresh is waited for, at most 300 ms. In the child of a fork there is no thread, and what it
+   held when the process forked is left as it is. */
 DLPI_COLD
 static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
@@ -7443,17 +7477,17 @@ static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     if (join) pthread_join(thread, NULL);
 }
 
-/* To be watched for reading. */
+/* Return the descriptor that is readable when there is news. */
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
-/* Before its news is looked at. */
+/* Reset news_fd, before the news is looked at. */
 DLPI_COLD
 static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
     if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
 
-/* Room for one more name, perhaps that of one long unused; NULL: no memory. */
+/* Make room for one more name, perhaps that of one long unused. Returns NULL if there is none. */
 DLPI_COLD
 static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     dlpi_s3_name **oldest = NULL, *name;
@@ -7476,6 +7510,7 @@ static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     return name;
 }
 
+/* Find or make the record of a name. Returns NULL if there is no room. The lock is held. */
 DLPI_COLD
 static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint16_t port) {
     dlpi_s3_name *name = h->names;
@@ -7490,7 +7525,7 @@ static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint1
     return name;
 }
 
-/* The next in turn that has not failed lately; else the one whose time is over first. */
+/* Choose the next address in turn that has not failed lately, else the one to be tried first. */
 DLPI_COLD
 static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address *out) {
     uint32_t best = name->turn % name->n;
@@ -7511,7 +7546,7 @@ static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
     return true;
 }
 
-/* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
+/* Have the thread look up a name if that is due. Returns 0, or an errno if there is no thread. */
 DLPI_COLD
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
     bool lost = dlpi_s3_name_lost(name, now);
@@ -7525,6 +7560,7 @@ static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now)
     return rc;
 }
 
+/* Give an address of a name; the lock is held. Returns as dlpi_s3_helper_address does. */
 DLPI_COLD
 static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t port,
                                dlpi_s3_address *out, int *errnum, char *why, size_t size) {
@@ -7548,10 +7584,9 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
     return DLP_ERR_REMOTE;
 }
 
-/* Give an address of a host: numbers at once, names in turn. Returns 0; 1: not known yet, news_fd
-   will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
-   DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
-   wait. */
+/* Give an address of a host: of a number at once, of a name in turn. Does not wait. Returns 0; 1:
+   not known yet, ask again when news_fd is readable; DLP_ERR_REMOTE: not found (errnum EAGAIN:
+   perhaps later, or ENXIO); or another error code. why and errnum are set with an error. */
 DLPI_COLD
 static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
                                   dlpi_s3_address *out, int *errnum, char *why, size_t size) {
@@ -7569,8 +7604,8 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     return code;
 }
 
-/* An address failed, or did not. Those that fail while it is put last already are of the same
-   failure: many connections are tried at once, and it is not away for longer for that. */
+/* Note that an address has worked or failed. If it fails while it is put last already, that is the
+   same failure: many connections are tried at once, and do not make the time longer. */
 DLPI_COLD
 static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint64_t now) {
     bool again = name->bad_until_ns[i] > now;
@@ -7582,8 +7617,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
     name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
 }
 
-/* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns true if an address did not fail lately: try
+/* Note how connecting to an address of a host went. One that failed is put last for a while. If all
+   have failed, the name is looked up again. Returns true if an address did not fail lately: try
    that one at once. */
 DLPI_COLD
 static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
@@ -7603,9 +7638,9 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
     return another;
 }
 
-/* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
-   when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
-   has no owner). */
+/* Have the credentials refreshed, unless that was done since version seen. news_fd is readable when
+   it is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread: errno), or DLP_ERR_ARG (no
+   owner). */
 DLPI_COLD
 static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
     int rc;
@@ -7623,7 +7658,7 @@ static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool
     return rc == 0 ? 0 : DLP_ERR_SYSTEM;
 }
 
-/* How many refreshes have ended; err: how the last one did, code 0 if well. */
+/* Return how many refreshes have ended. err: gets the last one's error, code 0 if it went well. */
 DLPI_COLD
 static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
     uint64_t n;
@@ -7791,7 +7826,7 @@ static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
 DLPI_COLD
 static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
-/* Take the earliest timer out. */
+/* Take the earliest timer out of the heap. */
 DLPI_COLD
 static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
@@ -7801,7 +7836,7 @@ static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_heap_sink(h, last);
 }
 
-/* The timer that is due first, its place put right; NULL: none is set. */
+/* Return the timer that is due first, after its place is put right, or NULL if none is set. */
 DLPI_COLD
 static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
     while (h->n) {
@@ -8064,7 +8099,7 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-/* by: DLPI_S3_BY_*. */
+/* Set a timer to be due after the deadline by, DLPI_S3_BY_*. */
 DLPI_COLD
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
     dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
@@ -8080,6 +8115,7 @@ static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
 
 /* ---- regions ---- */
 
+/* Return the region that a bucket turned out to be in, or NULL if that is not known. */
 DLPI_COLD
 static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     uint32_t n = DLPI_LOAD_RLX(&c->n_regions); /* S4, any value that was there */
@@ -8090,6 +8126,7 @@ static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     return NULL;
 }
 
+/* Keep the region that a bucket turned out to be in, for all processes, if there is room. */
 DLPI_COLD
 static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const char *name) {
     const char *known = dlpi_s3_region_find(c, bucket);
@@ -8106,6 +8143,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
 
 /* ---- where a range's bytes belong ---- */
 
+/* Return the place n bytes behind a place in the pieces of a request. */
 DLPI_COLD
 static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
     if (!r->pieces) return c;
@@ -8118,7 +8156,7 @@ static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor 
     return c;
 }
 
-/* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
+/* Return where the next byte goes; NULL: it is thrown away. *room: how many may follow there. */
 DLPI_COLD
 static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     const dlp_s3_request *r = range->op->r;
@@ -8141,7 +8179,7 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
     range->op->moved_ns = io->now;
 }
 
-/* Take in n bytes that lie where they belong, and at from. */
+/* Take in n bytes of the range that lie at their place already, which is from. */
 DLPI_COLD
 static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                uint64_t n) {
@@ -8152,7 +8190,7 @@ static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const 
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
-/* Copy bytes to where they belong. Returns how many there was room for. */
+/* Copy n bytes of the range to their place. Returns how many there was room for. */
 DLPI_COLD
 static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                   uint64_t n) {
@@ -8169,7 +8207,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
     return n - left;
 }
 
-/* Begin it again from its first byte. */
+/* Have a range begin again from its first byte. */
 DLPI_COLD
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
@@ -8179,7 +8217,7 @@ static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
 
 /* ---- origins ---- */
 
-/* The origin of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+/* Find or make the origin of a host (as in a Host header). Returns NULL if all are in use. */
 DLPI_COLD
 static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
                                           bool tls) {
@@ -8202,7 +8240,7 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     return room;
 }
 
-/* Whom an origin's connections are made to. */
+/* Return the host that an origin's connections are made to: the proxy, if it has one. */
 DLPI_COLD
 static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
     return origin->proxy ? origin->proxy->host : origin->host;
@@ -8238,7 +8276,7 @@ static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
     return asked ? range->n_connections > 0 : range->n_connections == 0;
 }
 
-/* Go to a state. The caller has seen to connections and timer. */
+/* Move a range to a state. The caller has seen to its connections and its timer. */
 DLPI_COLD
 static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
@@ -8274,7 +8312,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
     return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
 }
 
-/* From now on it is seen to that the range's answer does not take too long. */
+/* Have a range hedged if its answer takes too long from now on. */
 DLPI_COLD
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
@@ -8286,7 +8324,7 @@ static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
 
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set again. */
+/* Have epoll watch a connection for events. Returns false if that fails: its timer is then due. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;
@@ -8302,8 +8340,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
-   that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
+/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
+   mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
@@ -8314,7 +8352,7 @@ static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *conn
         dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
 }
 
-/* The connection has no range. */
+/* Close a connection that has no range, and free its record. */
 static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (connection->state == DLPI_S3_CONNECTION_OPENING && !connection->raced)
         connection->origin->opening--;
@@ -8333,7 +8371,7 @@ static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_first(&io->free_connections, &connection->node);
 }
 
-/* It may carry a request. */
+/* Put a connection among the idle ones: it may carry a request. */
 static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
@@ -8347,7 +8385,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_ring_first(&io->idle, &connection->age);
 }
 
-/* Read what nobody wants, for a while: a connection costs more than a few bytes. */
+/* Read on what nobody wants, for a while: a new connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
@@ -8356,7 +8394,7 @@ static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 
-/* The answer on it has ended, or is not wanted. */
+/* Take a connection back whose answer has ended or is not wanted: it is idle, drained or closed. */
 static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_http *h = &connection->http;
     bool sent = !connection->unsent;
@@ -8371,7 +8409,7 @@ static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
 }
 
-/* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
+/* Take back a connection whose answer is not wanted. expected: its length, or UINT64_MAX. */
 static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        uint64_t expected) {
     if (connection->state == DLPI_S3_CONNECTION_WAITING && expected <= DLPI_S3_DRAIN) {
@@ -8383,6 +8421,7 @@ static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connec
 
 /* ---- the end of a request ---- */
 
+/* Free a range. Its connections are abandoned. expected: the length of their answers. */
 static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expected) {
     while (range->n_connections) {
         dlpi_s3_connection *connection = range->connections[range->n_connections - 1];
@@ -8401,7 +8440,7 @@ static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
         dlpi_s3_range_end(io, DLPI_S3_OF(op->ranges.next, dlpi_s3_range, sibling), UINT64_MAX);
 }
 
-/* The place of a failure, and what was asked for. */
+/* Note in the request's error the code, and what was asked for: bucket, key and bytes. */
 static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     dlp_s3_request *r = op->r;
     dlp_s3_error *e = &r->error;
@@ -8420,7 +8459,7 @@ static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     }
 }
 
-/* Take an op out of all that it is in; its request is the caller's again. */
+/* Take an op out of all lists and free it. Its request is the caller's again. */
 static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
@@ -8432,6 +8471,7 @@ static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_first(&io->free_ops, &op->node);
 }
 
+/* End an op with a code, and append its request to the list of ended ones. */
 static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     dlp_s3_request *r = op->r;
     dlpi_s3_over *over = op->over;
@@ -8460,7 +8500,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op 
     va_end(args);
 }
 
-/* What is told of an answer is that of the last attempt. h: NULL: it had none. */
+/* Note in the request's error what the last attempt's answer has told. h: NULL if it had none. */
 static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_error *e = &op->r->error;
     e->http_status = h ? h->status : 0;
@@ -8468,7 +8508,7 @@ static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlpi_s3_copy(e->request_id, sizeof e->request_id, h ? h->request_id : "");
 }
 
-/* Say more at the end of the message. */
+/* Append words to the message of the request's error. */
 static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     dlp_s3_error *e = &op->r->error;
     size_t n = strlen(e->message);
@@ -8489,6 +8529,7 @@ typedef struct dlpi_s3_case {
     const char *used_region;
 } dlpi_s3_case;
 
+/* Return the error code that a request has if it ends for this case. */
 static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
                                            c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
@@ -8497,22 +8538,22 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     return DLP_ERR_REMOTE;
 }
 
-/* Whether the next attempt may go on after the bytes that have come: only if If-Match makes sure
-   that they are of the same object. Behind the last one nothing can be asked for: where all had
-   come, and then what is no end of an answer, it begins again. */
+/* True if the next attempt may go on behind the bytes that have come: If-Match must make sure that
+   they are of the same object. A range that has all bytes but no valid end of its answer begins
+   again, because nothing can be asked for behind the last byte. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
     const dlpi_s3_op *op = range->op;
     return op->strong && !op->r->query && range->done != range->bytes;
 }
 
-/* It was heard of the server: an answer, be it a refusal. */
+/* Note that the server answers, be it by a refusal. */
 static void dlpi_s3_heard(dlp_s3_io *io) {
     uint64_t away_ns = dlpi_s3_back(&io->s3->common->shared, io->now);
     io->good_ns = io->now;
     if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
 }
 
-/* Tell the log that a range is tried again, or that there is none that is not. */
+/* Tell the log that a range will be tried again in wait_ns, or that the server is away. */
 static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64_t wait_ns) {
     dlpi_s3_shared *shared = &io->s3->common->shared;
     const dlp_s3_request *r = range->op->r;
@@ -8531,7 +8572,7 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
                     (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
-/* Try the range again after a while, or end the request. */
+/* Try the range again after a pause, or end the request with code. retry_after_s: -1: not told. */
 static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t retry_after_s,
                                 int code) {
     dlpi_s3_op *op = range->op;
@@ -8560,7 +8601,7 @@ static const char *dlpi_s3_op_region(const dlp_s3_io *io, const dlpi_s3_op *op) 
     return op->region[0] ? op->region : io->s3->common->config.region;
 }
 
-/* Host header and path, in io->host and io->path. */
+/* Write an op's Host header and path into io->host and io->path. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     const dlpi_s3_endpoint *e = &op->to;
@@ -8573,8 +8614,8 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of origins that nobody asks for: idle ones, and those that are being
-   opened, or read to the end of an answer, which goes on only while something is asked for. */
+/* Close the connections of origins that no op goes to: idle ones, and those that are being opened,
+   or read to the end of an answer. */
 DLPI_COLD
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
@@ -8586,7 +8627,8 @@ static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     }
 }
 
-/* Find the op's origin. None of its ranges is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+/* Find the origin that an op goes to, and count the op there. None of its ranges is queued. Returns
+   DLP_OK; DLP_ERR_ARG: there is no such place; DLP_FULL: all origins are in use. */
 DLPI_COLD
 static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
@@ -8611,7 +8653,8 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Have it go elsewhere, with those of its ranges that are not on a connection. */
+/* Move an op to its new place, with those of its ranges that are not on a connection. If that place
+   cannot be used, the op ends. */
 DLPI_COLD
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
@@ -8634,8 +8677,8 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
 }
 
-/* Which of AWS' domains a host is S3's own in: "s3.REGION", "BUCKET.s3-REGION",
-   "BUCKET.s3.dualstack.REGION". Who rents a machine there has a name there too. -1: none. */
+/* Return in which of AWS' domains (0, 1) a host is S3's own: "s3.REGION", "BUCKET.s3-REGION",
+   "BUCKET.s3.dualstack.REGION"; -1: none. Rented machines have names there, too. */
 DLPI_COLD
 static int dlpi_s3_host_aws(const char *host) {
     static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
@@ -8656,8 +8699,8 @@ static int dlpi_s3_host_aws(const char *host) {
     return -1;
 }
 
-/* Whether it belongs to the same service as the endpoint: the host, or one below it, at the same
-   port; S3 of AWS, where the endpoint is that. */
+/* True if an address belongs to the service of the endpoint: the same port, and the same host or
+   one below it. If the endpoint is S3 of AWS, its other hosts in that domain belong to it, too. */
 DLPI_COLD
 static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endpoint) {
     const char *host = to->host, *own = endpoint->host;
@@ -8670,7 +8713,7 @@ static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endp
     return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
 }
 
-/* Keep the path of a Location, and its query. */
+/* Keep the path and the query of a Location (at: from its path on) in the op. */
 DLPI_COLD
 static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     size_t path = strcspn(at, "?#"), query = 0;
@@ -8686,7 +8729,7 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     op->to_path[path + query] = '\0';
 }
 
-/* Take "http://host/path?query" apart. */
+/* Have an op go to a Location: a URL, or a path on the server. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
     const char *at = location, *why = NULL;
@@ -8708,14 +8751,14 @@ static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char
 
 /* ---- verdicts ---- */
 
-/* Whether an op is fetched in parts. */
+/* True if a request is fetched in parts. bound: bytes that it may have if it gives no length. */
 DLPI_COLD
 static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint64_t bound) {
     if (r->method != DLP_S3_GET || r->query) return false;
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
-/* Nothing of the object has come: it is asked for from its beginning. */
+/* Set an op to its beginning: nothing of the object has come. */
 DLPI_COLD
 static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
@@ -8732,7 +8775,7 @@ static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     r->etag[0] = '\0';
 }
 
-/* Have all of the request begin again: the object is another one than it was. */
+/* Begin all of a request again. */
 DLPI_COLD
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
@@ -8741,7 +8784,7 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
 
-/* All bytes of the op are there, and are not what the server says that the object holds. */
+/* Restart an op whose bytes do not have the checksum that the server tells, or end it. */
 DLPI_COLD
 static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
@@ -8758,7 +8801,7 @@ static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_restart(io, op);
 }
 
-/* A range has all its bytes. */
+/* End a range that has all of its bytes, and its op if that was the last range. */
 DLPI_COLD
 static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op *op = range->op;
@@ -8779,6 +8822,7 @@ static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
         dlpi_s3_op_end(io, op, DLP_OK);
 }
 
+/* Have the helper refresh the credentials of this version; force: even if they seem valid. */
 DLPI_COLD
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     if (!io->refreshing) io->refreshes = dlpi_s3_helper_refreshed(io->helper, NULL);
@@ -8786,7 +8830,7 @@ static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     io->refreshing = true;
 }
 
-/* What the classifier wants to know beside what its maker has said. */
+/* Fill in what the classifier needs to know of a case and its maker has not told. */
 DLPI_COLD
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
@@ -8799,8 +8843,8 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
 }
 
-/* Whether a part is refused for what another part was refused for before it, and what has been set
-   right since it was sent: that counts once, however many are in flight. */
+/* True if a part is refused for what another part was refused for, and which has been set right
+   since this part was sent. Such refusals count once, however many parts are in flight. */
 DLPI_COLD
 static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     int32_t status = c->t.status;
@@ -8809,7 +8853,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     return status / 100 == 3 || status == 400 || status == 401 || status == 403;
 }
 
-/* The same again, at once, now that another region, place, clock or key is known. */
+/* Send a range again at once, now that another region, place, clock or key is known. */
 DLPI_COLD
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -8840,7 +8884,7 @@ static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const ch
     dlpi_s3_range_again(io, range);
 }
 
-/* The idle connection had been closed: on a new one, at once. */
+/* Send a range again at once, on a new connection: the idle one had been closed. */
 DLPI_COLD
 static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
@@ -8849,7 +8893,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
+/* Sign by the server's clock from now on. Requests signed by the old one learn the same. */
 DLPI_COLD
 static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
     int64_t *skew_s = &io->s3->common->shared.skew_s, is = c->used_skew_s + c->t.skew_s;
@@ -8900,7 +8944,7 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
-/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+/* Take in that a range has lost a connection: it goes on over its others, or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
     if (range->n_connections == 0)
@@ -8920,8 +8964,8 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a range's has failed: close it; the range goes on over another, or is in
-   trouble. */
+/* Close a connection that has failed (what: DLPI_S3_T_*). Its range, if any, goes on over another,
+   or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
                                       int errnum, const char *why) {
@@ -8941,7 +8985,8 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
     if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
-/* The answer on a connection is not what was asked for; what follows of it is not wanted. */
+/* Refuse the answer on a connection (what: DLPI_S3_T_*), whose rest is not wanted. Its range goes
+   on over another, or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connection, int what) {
     dlpi_s3_range *range = connection->range;
@@ -8956,7 +9001,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- errors that the server tells ---- */
 
-/* Move what the head and the document say to the request's error. */
+/* Fill in the request's error from an answer's head and document. region: gets theirs, or "". */
 DLPI_COLD
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
@@ -8992,7 +9037,7 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
-/* Say beside a 403 that tells nothing more what it may be. */
+/* Add to the message of a 403 that tells nothing more what it may be. */
 DLPI_COLD
 static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     const dlp_s3_error *e = &op->r->error;
@@ -9001,7 +9046,8 @@ static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
 }
 
-/* A whole answer that tells an error. */
+/* Judge a whole answer that tells an error: note the error, and give its range to the
+   classifier. */
 DLPI_COLD
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9040,8 +9086,8 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
 
 enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
-/* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
-   for. */
+/* Refuse an object of is bytes from the offset on: it is larger than the memory, or smaller than
+   asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
 DLPI_COLD
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
@@ -9049,6 +9095,7 @@ static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint
     return DLPI_S3_FINAL;
 }
 
+/* Refuse an answer that makes no sense. Returns DLPI_S3_T_SHORT. */
 DLPI_COLD
 static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
     dlpi_s3_op_message(op, 0, "%s; compare with: curl -i -r 0-9 URL", words);
@@ -9063,6 +9110,7 @@ typedef struct dlpi_s3_extent {
     uint64_t total; /* of the whole object; UINT64_MAX: not told */
 } dlpi_s3_extent;
 
+/* Read from a head which bytes of the object the answer has. Returns FINE or a DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
     uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
@@ -9077,9 +9125,10 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
     return DLPI_S3_FINE;
 }
 
-/* The whole object, where a range of it may have been asked for. It serves a range that begins with
-   the object: one that goes on passes over what it has, if the object has as many bytes as it had.
-   Where it is as long as the range would be, or of no length, it may be just that range. */
+/* Check an answer that has the whole object, though a range may have been asked for. It serves a
+   range that begins with the object: a range that goes on passes over what it has, if the object
+   has as many bytes as before. If it is as long as the range, or of no told length, it may be just
+   that range. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                               const dlpi_s3_extent *x) {
@@ -9099,7 +9148,8 @@ static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *co
     return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
 }
 
-/* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+/* Check that the answer has the bytes that were asked for: all of the range, or all of it that
+   exists. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                                const dlpi_s3_extent *x) {
@@ -9114,7 +9164,7 @@ static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *c
     return DLPI_S3_FINE;
 }
 
-/* The object's size against what it was, what is wanted of it, and the room for it. */
+/* Check the object's size: as before, enough, with room. Returns FINE, FINAL or a DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     dlp_s3_request *r = op->r;
@@ -9133,8 +9183,8 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the range has to bring, and how much others: none, where all comes at
-   once and no other has begun. */
+/* Set how many bytes the range has to bring, and where the next range begins. There is no next one
+   if this answer brings all and no other range has begun. */
 DLPI_COLD
 static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
                                 const dlpi_s3_extent *x) {
@@ -9151,8 +9201,8 @@ static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connec
     if (op->next == op->size) dlpi_s3_ring_out(&op->node);
 }
 
-/* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
-   13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+/* True if if_match names an ETag, by the strong comparison (RFC 9110, 13.1.1): a weak one, on
+   either side, never matches. S3 takes ETags without quotes, too. */
 DLPI_COLD
 static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
@@ -9173,8 +9223,8 @@ static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     return false;
 }
 
-/* Compare the ETag with the one that was asked for, and with that of the answers before: they had
-   the same, or none. The first one is kept. */
+/* Compare the ETag with if_match, and with that of the earlier answers, which must be the same, or
+   missing in all. The first one is kept. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
@@ -9198,8 +9248,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* After a redirect to another host: refuse an answer without an ETag and without a request id. It
-   is not from a server of objects, but for instance the login page of a network. */
+/* Refuse an answer without ETag and request id after a redirect to another host: it may be a login
+   page of a network. Returns DLPI_S3_FINE or DLPI_S3_T_OTHER. */
 DLPI_COLD
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
@@ -9210,8 +9260,9 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
-   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with the first
+   answer's, which are kept: the bytes must not be joined if one differs. Returns DLPI_S3_FINE or
+   DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
@@ -9240,7 +9291,8 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
-   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused.
+   Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
@@ -9271,9 +9323,9 @@ static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
     range->crc_told = h->crc[op->crc_kind];
 }
 
-/* Hold a head of 2xx against what was asked for on its connection: status, version, range and
-   lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
-   request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+/* Compare a head of 2xx with what was asked for on its connection: status, version, range and
+   lengths. Every answer passes here before a byte of its body is used. Returns DLPI_S3_FINE;
+   DLPI_S3_FINAL: the request ends with DLP_ERR_LENGTH; or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9301,7 +9353,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     return DLPI_S3_FINE;
 }
 
-/* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
+/* Return the object's size as a 416 tells it, in a head or a document; UINT64_MAX: it does not. */
 DLPI_COLD
 static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     char text[24];
@@ -9313,8 +9365,8 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     return dlpi_s3_decimal(text, strlen(text), &n) ? n : UINT64_MAX;
 }
 
-/* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
-   whole object, which can be asked for without a range, counts as one that may. */
+/* True if a 416 may be of another version than if_match names. It need not tell an ETag: then only
+   a request from byte 0 is in doubt, because it can be sent without a range. */
 DLPI_COLD
 static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
                                         const dlp_s3_request *r) {
@@ -9322,8 +9374,8 @@ static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
            (connection->http.etag[0] || r->offset == 0);
 }
 
-/* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
-   where a request without a length may begin. Returns whether that is so. */
+/* True if a 416 tells, without an error, that there are no bytes to read: the object is empty, or a
+   request without a length begins at its end. The op is then complete. */
 DLPI_COLD
 static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9343,7 +9395,7 @@ static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     return true;
 }
 
-/* 416: nothing follows what has come. So that was all, though its end had not been told. */
+/* True if a 416 tells that all of a range, whose end had not been told, has come. */
 DLPI_COLD
 static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
     dlpi_s3_op *op = range->op;
@@ -9380,8 +9432,8 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
-/* The query of a request: its own, that of the place that an answer has sent it to, or the version
-   that is asked for. text: as large as a line of a head. */
+/* Return the query of a request: its own, that of a Location, or the version that is asked for.
+   text: memory for it, as large as a line of a head. */
 DLPI_COLD
 static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
     const dlp_s3_request *r = op->r;
@@ -9394,7 +9446,7 @@ static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t siz
     return text;
 }
 
-/* Write the head into the connection's memory, and a small body after it. */
+/* Write a range's request into the connection's memory. Returns false if that is not possible. */
 DLPI_COLD
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -9443,7 +9495,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* Whether bytes of the request are still to be sent. */
+/* Return how many bytes of the request can be sent next from *from; 0 if none are left. */
 DLPI_COLD
 static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, const char **from) {
     const dlp_s3_request *r = connection->range->op->r;
@@ -9455,7 +9507,7 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
-/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+/* Note how much of a PUT is delivered: all that was written but for queued bytes in the kernel. */
 DLPI_COLD
 static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t queued) {
@@ -9464,8 +9516,8 @@ static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection
         dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
 }
 
-/* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
-   it or some of it written, moves without waking anybody. */
+/* Ask the kernel how much of a PUT it still has, and look again soon if it has some: the delivery
+   of these bytes wakes nobody. */
 DLPI_COLD
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
@@ -9476,7 +9528,7 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
-/* All of the request is sent, though not delivered. */
+/* Wait for the answer: all of the request is written, though not delivered. */
 DLPI_COLD
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9523,7 +9575,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_connection_sent(io, connection);
 }
 
-/* Put a range's request on a connection that is free for it. */
+/* Send a range's request (or a hedge) over an idle connection. If it is too long, the op ends. */
 DLPI_COLD
 static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      dlpi_s3_range *range, bool hedge) {
@@ -9565,7 +9617,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- answers, read ---- */
 
-/* This connection's head was the first valid one: the others of its range are not needed. */
+/* Give the range to this connection, whose head was the first valid one. Its others are left. */
 DLPI_COLD
 static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9589,7 +9641,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
-/* The request has ended for good, though its answer has not. */
+/* End the request with DLP_ERR_LENGTH, though its answer goes on. */
 DLPI_COLD
 static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
@@ -9599,7 +9651,7 @@ static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
 }
 
-/* The head is there. Returns whether the connection still serves its range. */
+/* Judge a whole head. Returns whether the connection still serves its range. */
 DLPI_COLD
 static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
@@ -9629,7 +9681,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     return true;
 }
 
-/* What came of a body since it began, or was looked at last. */
+/* Return how a body has got on since it began, or was looked at last. */
 DLPI_COLD
 static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
                                                  const dlpi_s3_connection *connection) {
@@ -9644,7 +9696,7 @@ static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
     return b;
 }
 
-/* The range has what it is there for. */
+/* End a range that has all of its bytes. The connection may serve another. */
 DLPI_COLD
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9660,7 +9712,7 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_done(io, range);
 }
 
-/* True if a 400 may mean the range: it names no other cause. */
+/* True if a 400 may be for the range in the request: the answer names no other cause. */
 DLPI_COLD
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
     char code[64] = "";
@@ -9680,9 +9732,9 @@ static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
            memmem(connection->error, connection->error_n, name, sizeof name - 1);
 }
 
-/* Ask again without what was only ours, and the server does not take. That is the checksum, unless
-   the desc insists on it; then no request of the io asks for one. Or it is the range, to have large
-   objects in parts. Returns true if that is so. */
+/* Ask again without what the client added and the server refuses. This is the checksum, unless the
+   desc insists on it; then no request of the io asks for one. Or it is the range, which gets a
+   large object in parts. Returns true if it is asked again. */
 DLPI_COLD
 static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9707,8 +9759,8 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* An answer that is not 2xx has come, whole or as much of it as the client reads: end the request,
-   ask again in a plainer form, or fail. */
+/* Judge an answer that is not 2xx, whole or as much of it as the client reads: end the request, ask
+   again in a plainer form, or fail. */
 DLPI_COLD
 static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (dlpi_s3_connection_empty(connection) ||
@@ -9718,7 +9770,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_refused(io, connection);
 }
 
-/* The answer has ended. */
+/* Judge an answer that has ended: its range is done, or too short, or it tells an error. */
 DLPI_COLD
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -9752,7 +9804,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
     dlpi_s3_connection_done(io, connection);
 }
 
-/* More came than there is room for. Where the length was told this was seen before. */
+/* End a request of which more bytes come than there is room for, and no head had told that. */
 DLPI_COLD
 static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
@@ -9761,7 +9813,7 @@ static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *conne
     dlpi_s3_connection_final(io, connection);
 }
 
-/* Bytes of an error's document. */
+/* Keep bytes of an error's document. Returns false if its room is full: it was judged as it is. */
 DLPI_COLD
 static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                      size_t n) {
@@ -9774,7 +9826,7 @@ static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Bytes that nobody wants, which must not go on for ever either. */
+/* Count bytes that nobody wants. Returns false if they were too many: the connection is left. */
 DLPI_COLD
 static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
     connection->error_n += (uint32_t)n;
@@ -9789,7 +9841,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Body bytes that were read elsewhere. Returns whether the connection still serves its range. */
+/* Take in body bytes that lie at at. Returns whether the connection still serves its range. */
 DLPI_COLD
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
@@ -9818,7 +9870,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* Have the parser look at bytes. Returns whether reading may go on. */
+/* Parse bytes that were read. Returns whether reading may go on. */
 DLPI_COLD
 static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
                                     const char *bytes, size_t n) {
@@ -9850,14 +9902,14 @@ static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
 }
 
-/* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+/* True if the range has all of its bytes, and only the end mark of a chunked answer is missing. */
 DLPI_COLD
 static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
     return connection->state == DLPI_S3_CONNECTION_BODY && connection->range &&
            connection->range->done == connection->range->bytes;
 }
 
-/* The connection has ended, or failed. */
+/* Take in that a read got 0 (the stream's end) or failed: the range is done, or is in trouble. */
 DLPI_COLD
 static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connection, int64_t got) {
     int errnum = got == 0 ? ECONNRESET : connection->conn.errnum;
@@ -9874,8 +9926,8 @@ static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a connection go: straight to their place where that is large enough and
-   they are nothing but body. */
+/* Return where the next bytes of a connection go: to their place (*straight) if it is large enough
+   and they are only body, else to the scratch memory. *n: how many at most. */
 DLPI_COLD
 static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
                                        bool *straight) {
@@ -9896,7 +9948,7 @@ static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connec
     return to ? to : io->scratch;
 }
 
-/* Read what is there. */
+/* Read what is there, at most a turn's share, and act on it. */
 DLPI_COLD
 static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
@@ -9939,7 +9991,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* ---- what is to be done next ---- */
 
-/* Make the next range of an op and have it wait for a connection. */
+/* Make the next range of an op, and queue it for a connection. */
 DLPI_COLD
 static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_range *range = DLPI_S3_OF(io->free_ranges.next, dlpi_s3_range, queue);
@@ -9969,14 +10021,14 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
-/* Whether an op may have another range now: further parts wait for the first head, which tells size
-   and ETag. */
+/* True if an op may begin another range: further parts wait for the first head, with size and
+   ETag. */
 DLPI_COLD
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
     return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
 
-/* Let ops begin ranges, in turn, as far as there are records. */
+/* Let ops begin ranges, in turn, while there are free range records. */
 DLPI_COLD
 static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_ranges)) {
@@ -9988,7 +10040,7 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection could not be had: the range that waits longest bears it. */
+/* Give a failed connection's trouble (what: DLPI_S3_T_*) to the range that waits longest. */
 DLPI_COLD
 static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
                                   const char *why) {
@@ -10012,7 +10064,7 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
-/* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+/* If the origin has a proxy and TLS, have the connection ask the proxy for a tunnel (CONNECT). */
 DLPI_COLD
 static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
     const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
@@ -10025,7 +10077,7 @@ static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_
     connection->conn.tunnel = connection->out;
 }
 
-/* Begin to connect. Returns whether another may be begun. */
+/* Begin one more connection to an origin. Returns whether yet another may be begun. */
 DLPI_COLD
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
@@ -10076,7 +10128,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     return true;
 }
 
-/* Go on with a connection that is being made. */
+/* Go on opening a connection: it becomes idle, waits, or has failed. */
 DLPI_COLD
 static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_origin *origin = connection->origin;
@@ -10102,9 +10154,9 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
 
-/* A connection that is long in coming: if there is an address that has not failed lately, one to
-   that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
-   it counts for nothing until it is there. Returns whether it may still come. */
+/* If a connection takes long to open, let another be begun beside it, to an address that has not
+   failed lately. The first that is open is used first (after RFC 8305); the late one counts for
+   nothing until it is open. Returns whether the late one may still come. */
 DLPI_COLD
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
@@ -10118,10 +10170,10 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
     return true;
 }
 
-/* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
-   between; and bytes that nobody asked for may be there, which the next request would take for its
-   answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
-   tells. One that has just been opened need not be looked at. */
+/* True if an idle connection may be used. It may have ended unnoticed, or be too old for a box in
+   between. Bytes that nobody asked for may be there, which would be taken for the next answer. With
+   TLS, bytes of the socket may be the session's own, so only what it has decrypted tells. A
+   connection that has just been opened is not looked at. */
 DLPI_COLD
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
@@ -10133,7 +10185,8 @@ static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *co
     return recv(connection->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* The connection to use next; NULL: none is idle. */
+/* Return the idle connection of an origin to use next, or NULL if there is none. Dead ones are
+   closed. fresh: take only one that has served no request. */
 DLPI_COLD
 static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *origin, bool fresh) {
     dlpi_s3_node *n = origin->idle.next;
@@ -10147,8 +10200,8 @@ static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *or
     return NULL;
 }
 
-/* Room for one more connection, made by closing the one that is idle longest, or waits longest for
-   an answer that nobody wants. */
+/* True if there is room for one more connection. To make room, close the one that is idle longest,
+   or else the one that has read an unwanted answer longest. */
 DLPI_COLD
 static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
@@ -10157,7 +10210,7 @@ static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     return io->connections_out < io->n_connections;
 }
 
-/* Give the ranges of an origin connections. */
+/* Send the ranges that wait at an origin over idle connections, and begin new ones for the rest. */
 DLPI_COLD
 static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
     uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
@@ -10181,7 +10234,7 @@ static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
              dlpi_s3_origin_connect(io, origin));
 }
 
-/* Whether requests can be signed; if not, that is being seen to. */
+/* True if requests can be signed now. If not, a refresh of the credentials is begun. */
 DLPI_COLD
 static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     int code;
@@ -10203,7 +10256,7 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
 
 /* ---- hedges ---- */
 
-/* When the answer to a range of a class has been awaited for too long. */
+/* Return after how many ns without an answer to hedge a range of class c; UINT64_MAX: not now. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
@@ -10215,8 +10268,8 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have
-   been away since. Returns when to look again. */
+/* Queue each range for a hedge whose answer has been awaited too long while somebody listened: the
+   caller may have been away. Returns when to look again. */
 DLPI_COLD
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
@@ -10245,6 +10298,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 /* ---- events, timers ---- */
 
+/* The time of a connection is over: close it, or, if it has a range, treat it as broken. */
 DLPI_COLD
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after", *field = "connect_timeout_ms";
@@ -10285,7 +10339,7 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+/* True if all ranges of the op wait for a turn: as many requests are on the wire as may be. */
 DLPI_COLD
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
@@ -10293,7 +10347,7 @@ static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
-/* End the op if one of its bounds is over; else look again when that may be. */
+/* End the op if its request_timeout_ms or progress_timeout_ms is over; else set its timer again. */
 DLPI_COLD
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     const uint64_t *by = io->patience.by;
@@ -10318,8 +10372,8 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
 
-/* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
-   from its last byte on. */
+/* True if a PUT whose timer is due goes on: the kernel still delivers its bytes, or the answer may
+   still come. The wait for the answer begins at the last byte. The timer is then set again. */
 DLPI_COLD
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
@@ -10339,7 +10393,7 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     return true;
 }
 
-/* Have a range go on over another connection: its body is slow. */
+/* Close a connection whose body is slow, and queue its range for another connection. */
 DLPI_COLD
 static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      const dlpi_s3_body_pace *pace) {
@@ -10358,8 +10412,8 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
-   has left the connection. Time in which the caller was elsewhere does not count. */
+/* Leave the connection of a body that comes too slowly. Returns whether that was so. Time in which
+   the caller was elsewhere does not count, and a body that stands still is not judged. */
 DLPI_COLD
 static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
@@ -10376,8 +10430,8 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
-   that are too few to wake anybody. */
+/* True if a connection whose timer is due goes on, or has changed its state. A body may have bytes
+   that are too few to wake anybody, so it is read first. */
 DLPI_COLD
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint32_t generation = connection->generation;
@@ -10408,8 +10462,8 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
     }
 }
 
-/* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
-   session's own, such as tickets, which a read takes in. */
+/* Close an idle connection on which something came: its end, or bytes that nobody asked for. With
+   TLS it stays if they are the session's own, such as tickets; a read takes them in. */
 DLPI_COLD
 static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
@@ -10434,7 +10488,8 @@ static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connecti
             io, connection); /* also when the answer has begun: some servers read it all */
 }
 
-/* A name was found, or not; credentials were fetched, or not. */
+/* Take in the news of the helper: a name was looked up, or credentials were refreshed. If there are
+   no credentials, the ranges that wait are in trouble. */
 DLPI_COLD
 static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlp_s3_error err;
@@ -10455,7 +10510,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     }
 }
 
-/* Milliseconds to wait for events: not beyond a deadline of ours, or the caller's. */
+/* Return for how many ms (-1: no limit) to wait for events: to the next timer, hedge, or until. */
 DLPI_COLD
 static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
@@ -10471,7 +10526,7 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     return until < 3600000 ? (int)until : 3600000;
 }
 
-/* Read on where a turn's share was used up: what a session has decrypted wakes nobody. */
+/* Read on from connections that had more than a turn's share: decrypted bytes wake nobody. */
 DLPI_COLD
 static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
@@ -10482,7 +10537,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
-/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+/* End all back-offs soon if the server has come back, perhaps to another thread or process. */
 DLPI_COLD
 static void dlpi_s3_wake(dlp_s3_io *io) {
     uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
@@ -10496,7 +10551,7 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     }
 }
 
-/* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
+/* Wait for events until a time, serve them, and send what can be sent. Returns 0 or an errno. */
 DLPI_COLD
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
@@ -10533,19 +10588,21 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
 
 /* ---- requests, taken in ---- */
 
+/* Refuse a request: r->error gets "field: why". Returns DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_bad(dlp_s3_request *r, const char *field, const char *why) {
     memset(&r->error, 0, sizeof r->error);
     return r->code = dlpi_s3_set_error(&r->error, DLP_ERR_ARG, 0, "%s: %s", field, why);
 }
 
-/* Characters that may stand in a head. */
+/* True if a text is printable ASCII: it may stand in the head of a request. */
 DLPI_COLD
 static bool dlpi_s3_is_printable(const char *s) {
     while (*s >= 32 && *s < 127) s++;
     return *s == '\0';
 }
 
+/* Check a request's body and capacity, or its pieces. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
@@ -10568,6 +10625,7 @@ static int dlpi_s3_check_memory(dlp_s3_request *r) {
     return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "have fewer bytes than length");
 }
 
+/* Check the fields of a request. Returns DLP_OK, or DLP_ERR_ARG with r->error filled in. */
 DLPI_COLD
 static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
@@ -10601,6 +10659,7 @@ static int dlpi_s3_check(dlp_s3_request *r) {
     return dlpi_s3_check_memory(r);
 }
 
+/* Fill in a free op for a request. Nothing is sent, and the op stays on the list of free ops. */
 DLPI_COLD
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
@@ -10621,7 +10680,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-/* As dlp_s3_submit; at its end the request goes to over. */
+/* Begin a request, as dlp_s3_submit does. At its end it goes to the list over, which counts it
+   until then. Returns DLP_OK; DLP_FULL: no op is free, or max_bytes is reached; an error code. */
 DLPI_COLD
 static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
@@ -10666,7 +10726,7 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return dlpi_s3_submit(io, r, io ? &io->over : NULL);
 }
 
-/* Take the first request that is over; NULL: there is none. */
+/* Take the first ended request off the list. Returns the request, or NULL if the list is empty. */
 DLPI_COLD
 static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     dlp_s3_request *r = over->first;
@@ -10676,6 +10736,7 @@ static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     return r;
 }
 
+/* Return the time until which a wait of timeout_ms lasts: 0 is for ever, below 0 is not at all. */
 DLPI_COLD
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
     if (timeout_ms == 0) return UINT64_MAX;
@@ -10699,7 +10760,7 @@ DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeou
     return n;
 }
 
-/* End a request at once, because nothing can go on. */
+/* End a request, because waiting for sockets failed with errnum. Returns DLP_ERR_SYSTEM. */
 DLPI_COLD
 static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
     dlpi_s3_op *op = (dlpi_s3_op *)r->internal;
@@ -10724,7 +10785,8 @@ DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
 
 /* ---- made and ended ---- */
 
-/* Where in the mapping of a dlp_s3_io its parts are: each call takes n bytes more. */
+/* Return the place of the next part, of n bytes, in the mapping at base, and move *at, which counts
+   the bytes, behind it. base NULL: only count, and return NULL. */
 DLPI_COLD
 static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     void *p = base ? base + *at : NULL;
@@ -10732,7 +10794,7 @@ static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     return p;
 }
 
-/* Lay out an io at base, NULL: only count. Returns its bytes. */
+/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the mapping's bytes. */
 DLPI_COLD
 static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
@@ -10769,7 +10831,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
     t->of = of;
 }
 
-/* Put all records on their lists. */
+/* Begin the lists and timers of an io, and put its records on the lists of free records. */
 DLPI_COLD
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_ranges, &io->free_connections, &io->wanting,
@@ -10796,14 +10858,15 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
     }
 }
 
-/* Hold the client, or let go of it. By any thread of this process. What it shares is not wiped:
-   other processes may use it still. */
+/* Count one more user of a client (user is the dlp_s3). Any thread of this process may call it. */
 DLPI_COLD
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
 }
 
+/* Count one user of a client less, and free the client if that was the last. Any thread of this
+   process may call it. The shared memory is not wiped: other processes may still use it. */
 DLPI_COLD
 static void dlpi_s3_drop(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
@@ -10813,7 +10876,7 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Count the dlp_s3_io of this process; what a fork left of its parent's does not count. */
+/* Add change to the number of this process' open dlp_s3_io. A fork's parent's do not count. */
 DLPI_COLD
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
@@ -10821,6 +10884,7 @@ static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
+/* Refresh the credentials of user, a dlp_s3, in the helper's thread: dlpi_s3_owner.refresh. */
 DLPI_COLD
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
@@ -10899,6 +10963,7 @@ typedef struct dlpi_s3_bound {
 #define DLPI_S3_NUMBER(field, standard, least, most) \
     { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
+/* Set numbers of the desc that are 0 to defaults, and check all. Returns DLP_OK or DLP_ERR_ARG. */
 DLPI_COLD
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
@@ -10938,7 +11003,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     return DLP_OK;
 }
 
-/* Where requests go, and by what transport. */
+/* Set the client's endpoint (desc->endpoint, or else AWS), load the proxies, and choose the TLS
+   transport (desc->tls, or else OpenSSL if it is compiled in). Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
@@ -10971,7 +11037,8 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
-/* Whether requests say that who asks pays: by the desc, or by the environment. */
+/* Set requester_pays if AWS_REQUEST_PAYER is "requester". Returns DLP_OK, or DLP_ERR_ARG if the
+   variable has another text, or if an anonymous client has requester_pays. */
 DLPI_COLD
 static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
@@ -10987,6 +11054,8 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* Fill in a client: numbers, configuration, checksums, endpoint, first credentials. Returns DLP_OK
+   or an error code, which is DLP_ERR_REMOTE if a server gave no credentials. */
 DLPI_COLD
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
@@ -11090,7 +11159,7 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
     return code;
 }
 
-/* "DLP_ERR_REMOTE: GET s3://bucket/key bytes 0-9: ..." in parts that apply. */
+/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without empty parts. */
 DLPI_COLD
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
     char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
@@ -11187,14 +11256,14 @@ static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
     return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
 }
 
-/* Read the record at a place: its head is copied, its key is where it lies. */
+/* Read the record at a place: its head into *r. Returns its key, which stays where it is. */
 DLPI_COLD
 static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
     memcpy(r, at, sizeof *r);
     return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
 }
 
-/* Make room for one more record, the longest there is. Returns its place, or NULL. */
+/* Make room for one more record of any size. Returns its place, or NULL if there is no memory. */
 DLPI_COLD
 static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     size_t want = run->n + sizeof(dlpi_s3_record) + DLPI_S3_KEY_TEXT + 1 + 80 + 8;
@@ -11208,14 +11277,15 @@ static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     return run->at + run->n;
 }
 
-/* Name an element, and say what is wrong with it. */
+/* Write "<name> what" into p->why, the page's error text. Returns that text. */
 DLPI_COLD
 static const char *dlpi_s3_page_wrong(dlpi_s3_page *p, dlpi_s3_span name, const char *what) {
     snprintf(p->why, sizeof p->why, "<%.*s> %s", name.n < 40 ? (int)name.n : 40, name.at, what);
     return p->why;
 }
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+/* Read the text of the element that x has just opened into to. n: gets its length, may be NULL.
+   Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, size_t size,
                                      size_t *n) {
@@ -11228,7 +11298,7 @@ static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, 
     return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
-/* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
+/* Read the element Contents that x has just opened into a record. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
@@ -11268,7 +11338,7 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read a common prefix, whose element x has just opened. Returns NULL, or what is wrong. */
+/* Read the common prefix that x has just opened into a record. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
@@ -11286,7 +11356,7 @@ static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read one of the outermost elements that x has just opened. Returns NULL, or what is wrong. */
+/* Read the element of the outermost level that x has just opened. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     char text[16] = "";
@@ -11306,8 +11376,8 @@ static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return wrong;
 }
 
-/* Parse a page into p: its records, whether there are more pages, and with which token. Returns
-   NULL, or what is wrong. */
+/* Parse a page into p: its records, whether there are more pages, and the token of the next one.
+   Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n) {
     dlpi_s3_xml x;
@@ -11342,7 +11412,7 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
     return NULL;
 }
 
-/* Undo the escapes of a run's keys, whose records move down. Returns NULL, or what is wrong. */
+/* Undo escapes of a run's keys, if there are any; records move. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     size_t to = 0;
@@ -11366,8 +11436,8 @@ static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     return NULL;
 }
 
-/* The record of a page that comes next: of its objects at at[0], or of its prefixes at at[1].
-   Returns which, or -1: the page is over. */
+/* Choose the next record in the order of keys: the object at at[0] or the prefix at at[1]. Returns
+   DLPI_S3_OBJECTS or DLPI_S3_PREFIXES, or -1 at the end of the page. */
 DLPI_COLD
 static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
     dlpi_s3_record r;
@@ -11377,8 +11447,8 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
-   (NULL: no end). Returns it, or NULL: no memory. */
+/* Merge a page's records into a new block, in the order of their keys. Keys up to low (if it has
+   bytes) and behind high (if it is not NULL) are left out. Returns NULL if there is no memory. */
 DLPI_COLD
 static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
                                          const dlpi_s3_key *high) {
@@ -11401,7 +11471,7 @@ static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_ke
     return b;
 }
 
-/* Give the block's next record, if it has one. The key is the block's. */
+/* Read the block's next record; its key stays in the block. Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     dlpi_s3_record r;
@@ -11441,8 +11511,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Take in three bytes of a key, from one on. kinds: letters and digits stand for all of their
-   kind. */
+/* Add three bytes of a key, from offset from on, to the alphabet. kinds: a letter or digit adds all
+   of its kind. */
 DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
@@ -11464,7 +11534,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* The place of a key among all that share its first bytes, 0 to 1. */
+/* Return the place of a key among all keys that share its first from bytes: 0 to 1. */
 DLPI_COLD
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
@@ -11496,8 +11566,8 @@ static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
     return whole;
 }
 
-/* Have n bytes end with a whole character of UTF-8: the first one that is none is made one, or cut.
-   Returns the new length; there is room for 3 bytes more. */
+/* Make the first character that is not whole UTF-8 whole, and cut the text behind it; or in front
+   of it, if that is not possible. Returns the new length. There must be room for 3 more bytes. */
 DLPI_COLD
 static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     size_t whole = dlpi_s3_utf8_whole(at, n);
@@ -11509,15 +11579,15 @@ static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     return dlpi_s3_utf8_whole(at, end);
 }
 
-/* Whether a text may split a range, the end of which may be none (NULL). */
+/* True if a text lies behind low and before high (NULL: no end): it can split this range. */
 DLPI_COLD
 static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
     if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split about in the middle of a range, all keys of which share their first bytes. Returns
-   false: there is none. */
+/* Find a split near the middle of a range whose keys share their first from bytes. Returns false if
+   there is none. */
 DLPI_COLD
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
@@ -11541,8 +11611,8 @@ static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
     return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
 }
 
-/* Find the split behind all keys that begin with the first n bytes of low. Returns false: there is
-   none. */
+/* Make the split that lies right behind all keys that begin with the first n bytes of low. Returns
+   false if it cannot split the range. */
 DLPI_COLD
 static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size_t n,
                                  dlpi_s3_key *out) {
@@ -11636,7 +11706,8 @@ struct dlp_s3_list {
 
 /* ---- A page. */
 
-/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+/* True if a key may come after *last, the key before it, which it then replaces. It must lie
+   behind, or with any_order only differ. */
 DLPI_COLD
 static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
     int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
@@ -11645,9 +11716,9 @@ static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
-   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
-   what is wrong. */
+/* Check that the segment's request asked for a key: it begins with prefix, and lies behind
+   start_after or the segment's split. A common prefix may also be the beginning of start_after,
+   since some of its keys lie behind. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
                                       bool is_prefix) {
@@ -11666,8 +11737,8 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return l->why;
 }
 
-/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
-   Returns NULL, or what is wrong. */
+/* Decode and check a page's records of one kind. *last gets the last of their keys, or that of the
+   pages before. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
                                       dlpi_s3_key *last) {
@@ -11687,8 +11758,8 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return wrong;
 }
 
-/* Refuse a token that leads back, or a list would have no end: the one before, and one that is
-   taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+/* True if a token leads back to an earlier page: such a list would have no end. Compared are the
+   last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
 DLPI_COLD
 static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
@@ -11702,8 +11773,8 @@ static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     return false;
 }
 
-/* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
-   keys are made of. */
+/* Guess how many keys the segment has left (s->left) by the density of its last page, whose block
+   is b. Learn, too, which bytes keys are made of. */
 DLPI_COLD
 static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
     dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
@@ -11722,7 +11793,8 @@ static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_
     s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
 }
 
-/* Have the segment go on behind the page of which a block was made. */
+/* Move the segment on behind the page that was parsed last: its state, token and last key. The
+   page's block b is appended to the segment's blocks, or freed if it is empty. */
 DLPI_COLD
 static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
     const dlpi_s3_key *last = &l->last[0];
@@ -11749,8 +11821,8 @@ static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block
     l->held += b->n;
 }
 
-/* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
-   again. */
+/* Parse and check a page of the segment that has come in body, and keep its records. Returns NULL
+   or an error text; then the page can be asked for again. */
 DLPI_COLD
 static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
                                      size_t n) {
@@ -11780,7 +11852,7 @@ static dlpi_s3_segment *dlpi_s3_segment_new(void) {
     return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
 }
 
-/* Remember the last key that was given out, if it is of the segment's first block. */
+/* Remember the last key that was given out of the segment's first block, if any was. */
 DLPI_COLD
 static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
     dlpi_s3_record r;
@@ -11788,7 +11860,7 @@ static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
     dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
 }
 
-/* Free the segment's first block, all of which was given out, or the segment goes. */
+/* Free the segment's first block. Its records were given out, or the segment is being dropped. */
 DLPI_COLD
 static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     dlpi_s3_block *b = s->blocks;
@@ -11797,7 +11869,7 @@ static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     free(b);
 }
 
-/* Free the first segment. */
+/* Free the list's first segment. */
 DLPI_COLD
 static void dlpi_s3_list_drop(dlp_s3_list *l) {
     dlpi_s3_segment *s = l->first;
@@ -11807,7 +11879,7 @@ static void dlpi_s3_list_drop(dlp_s3_list *l) {
     free(s);
 }
 
-/* Join segments that are over with those behind them that are, too. */
+/* Join each segment that is over with the segments right behind it that are over, too. */
 DLPI_COLD
 static void dlpi_s3_list_join(dlp_s3_list *l) {
     for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
@@ -11826,7 +11898,8 @@ static void dlpi_s3_list_join(dlp_s3_list *l) {
     }
 }
 
-/* Split the segment. Returns the one behind the split; NULL: no memory. */
+/* Split the segment in two at a key. left: how many keys the second seems to have. Returns the
+   second segment, or NULL if there is no memory. */
 DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
                                          const dlpi_s3_key *split, double left) {
@@ -11845,8 +11918,8 @@ static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
     return more;
 }
 
-/* Split the segment behind the groups of keys that begin as its last page does, at most n times.
-   Returns whether it was split. */
+/* Split the segment behind groups of keys that begin as its last page does, at most n times. from:
+   bytes that all of its keys share. Returns whether it was split. */
 DLPI_COLD
 static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
     dlpi_s3_segment *at = s;
@@ -11865,7 +11938,7 @@ static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from,
     return at != s;
 }
 
-/* Split the segment, into at most n more. Returns whether that was possible. */
+/* Split the segment into at most n more. Returns false if that was not possible. */
 DLPI_COLD
 static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
@@ -11880,7 +11953,8 @@ static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     return true;
 }
 
-/* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+/* True if the segment, the i-th, may have a page under way. Segments behind the first may not while
+   too many bytes are kept before their turn. */
 DLPI_COLD
 static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
     if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
@@ -11888,8 +11962,8 @@ static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uin
            (i < l->most && l->held < DLPI_S3_LIST_HOLD);
 }
 
-/* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
-   may be asked for. */
+/* Return the segment that seems to have most keys left, or NULL if none is worth a split. *out gets
+   the number of pages that may still be asked for. */
 DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
     dlpi_s3_segment *longest = NULL;
@@ -11907,7 +11981,7 @@ static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out
     return *out > 0 ? longest : NULL;
 }
 
-/* Split segments until as many pages can be asked for as may be. */
+/* Split segments until as many pages can be asked for as are allowed at once. */
 DLPI_COLD
 static void dlpi_s3_list_spread(dlp_s3_list *l) {
     dlpi_s3_segment *s;
@@ -11919,7 +11993,7 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-/* Write the query of the segment's next page, its names in order. */
+/* Write the query of the segment's next page, its parameters in the order of their names. */
 DLPI_COLD
 static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
@@ -11935,7 +12009,7 @@ static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, c
     dlpi_s3_out_end(&o);
 }
 
-/* Say what is wrong with the segment's next page. */
+/* Tell in *err (if not NULL) what is wrong with the segment's next page. Returns code. */
 DLPI_COLD
 static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
                             dlp_s3_error *err, const char *what) {
@@ -11952,7 +12026,7 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     return code;
 }
 
-/* A record for one more page, with room for its answer; NULL: no memory. */
+/* Return a record for a page request, with room for the answer, or NULL if there is no memory. */
 DLPI_COLD
 static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     dlpi_s3_page_request *a = l->asks;
@@ -11970,7 +12044,8 @@ static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     return a->body ? a : NULL;
 }
 
-/* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+/* Send the request for the segment's next page. Returns DLP_OK, DLP_ERR_MEMORY, or a code of
+   dlpi_s3_submit, such as DLP_FULL. */
 DLPI_COLD
 static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
     dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
@@ -11993,7 +12068,8 @@ static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *er
     return rc;
 }
 
-/* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+/* Send page requests for all segments that may have one. Returns DLP_OK if any page is under way,
+   else the code of what failed. */
 DLPI_COLD
 static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     uint32_t i = 0;
@@ -12004,7 +12080,7 @@ static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     return l->over.out > 0 || l->over.first ? DLP_OK : rc;
 }
 
-/* Give up all pages that are under way. */
+/* Cancel all page requests of the list. */
 DLPI_COLD
 static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     while (dlpi_s3_over_take(&l->over)) continue;
@@ -12014,7 +12090,8 @@ static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     }
 }
 
-/* Begin the list again, page after page, behind the last key that was given out. */
+/* Begin the list again in one segment, page after page, because the server does not list from a key
+   on. Keys that were given out are passed over. */
 DLPI_COLD
 static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     dlpi_s3_segment *s = l->first;
@@ -12030,7 +12107,8 @@ static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     l->most = 1;
 }
 
-/* A page's request has ended badly. */
+/* Note that the request of a page failed. The segment tells it when its turn comes; but if the
+   server refuses to start at a split, the list goes on page after page. */
 DLPI_COLD
 static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_segment *s = a->of;
@@ -12049,8 +12127,8 @@ static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_one_line(s->error.message);
 }
 
-/* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
-   it takes, or twice as much if the server does not tell. */
+/* Take in the end of a page's request. If the answer did not fit, the next request has more room:
+   as much as the answer takes, or twice as much if the server does not tell. */
 DLPI_COLD
 static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
@@ -12078,7 +12156,8 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     a->of = NULL;
 }
 
-/* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+/* Ask for pages, and take in those that have come. wait: wait until at least one comes. Returns
+   DLP_OK, or the code of what failed. */
 DLPI_COLD
 static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
     dlp_s3_request *r;
@@ -12103,7 +12182,7 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
 
 /* ---- Calls. */
 
-/* Copy what of a description is given. Returns NULL, or what is wrong. */
+/* Copy the texts of a desc. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
     if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket))
@@ -12117,8 +12196,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
-   delimiter is asked for page after page. */
+/* Return how many pages to ask for at once, of an io's requests. It is 1 with any_order, and with a
+   delimiter, since splits would fall into common prefixes. */
 DLPI_COLD
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
@@ -12248,7 +12327,7 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
-/* The bytes that an entry's length says; 0: none, or they are not known. */
+/* Return the bytes of an entry with this length field; 0: it has none, or they are not known. */
 DLPI_COLD
 static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
@@ -12271,7 +12350,7 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The ETag that stands behind a key in the manifest's text; "": none. */
+/* Return the ETag that stands behind a key in the manifest's text; it may be "". */
 DLPI_COLD
 static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
 
@@ -12280,7 +12359,8 @@ static bool dlpi_src_key_same(const char *known, const char *key, const char *et
     return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
 }
 
-/* The place of a key of a version, or the empty one that it would take. */
+/* Return the place in the table of a key with this ETag. If the table lacks the key, it is the
+   empty place that the key would take. n: bytes of the key. */
 DLPI_COLD
 static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
                                    const char *etag) {
@@ -12292,7 +12372,7 @@ static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, si
     }
 }
 
-/* Have a table that one more key leaves half empty at least. */
+/* Make the table so large that one more key leaves half of it empty. False: there is no memory. */
 DLPI_COLD
 static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
@@ -12309,12 +12389,14 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     return true;
 }
 
-/* Make an array longer. Returns it, or NULL: there is no memory, and it is as it was. */
+/* Change the length of an array to n elements. Returns the array, or NULL if there is no memory:
+   the old array is then untouched. */
 DLPI_COLD
 static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
+/* Change the room for entries. Returns false if there is no memory; m->room is then as it was. */
 DLPI_COLD
 static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
     void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
@@ -12348,8 +12430,8 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
     return more > want ? more : want + 64;
 }
 
-/* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
-   long as keys rise, as those of a list do, a key that is not the last one is new. */
+/* Find a key with this ETag, or add it. Returns its number, DLP_ERR_MEMORY or DLP_ERR_LIMIT. As
+   long as keys rise, as they do in a list, a key that is not the last one is new. */
 DLPI_COLD
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
     size_t n = strlen(key), bytes = n + 1 + strlen(etag);
@@ -12390,7 +12472,8 @@ static dlpi_src_mark dlpi_src_mark_of(const dlp_s3_manifest *m) {
     return (dlpi_src_mark){m->n, m->n_keys, m->text_bytes};
 }
 
-/* Many entries were added, or, with a mark, are not to have been. What only adding wants goes. */
+/* End the adding of many entries: free the table of keys and the unused room. back: where the
+   manifest returns to, so that later entries are undone; NULL: all entries stay. */
 DLPI_COLD
 static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *back) {
     if (back) {
@@ -12405,7 +12488,7 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
-/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+/* True if an ETag may be sent in If-Match: it is strong, and of characters that a head may have. */
 DLPI_COLD
 static bool dlpi_src_etag_good(const char *etag) {
     size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
@@ -12413,7 +12496,7 @@ static bool dlpi_src_etag_good(const char *etag) {
            etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
 }
 
-/* What is wrong with an entry, or NULL. */
+/* Return a text that tells what is wrong with an entry, or NULL if nothing is. */
 DLPI_COLD
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
@@ -12428,7 +12511,7 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     return NULL;
 }
 
-/* As dlp_s3_manifest_add; the entry is in order. */
+/* Add an entry in which nothing is wrong. Returns DLP_OK, DLP_ERR_MEMORY or DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     int64_t key;
@@ -12524,7 +12607,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
-/* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
+/* Read a line without its end. Returns the number of its bytes, -1 at the end of the file, or -2 if
+   the line is longer than DLPI_SRC_LINE_MOST. */
 DLPI_COLD
 static int dlpi_src_line(FILE *f, char *line) {
     int n = 0, c;
@@ -12536,7 +12620,7 @@ static int dlpi_src_line(FILE *f, char *line) {
     return c == EOF && n == 0 ? -1 : n;
 }
 
-/* Decode a key in its place. Returns what is wrong with it, or NULL. */
+/* Decode the %XX of a key in its place. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
@@ -12559,7 +12643,7 @@ static const char *dlpi_src_key_decode(char *key) {
     return NULL;
 }
 
-/* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
+/* Parse a line of n bytes into an entry; its texts stay there. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     char *column[DLPI_SRC_COLUMNS + 1] = {line};
@@ -12592,6 +12676,7 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     return dlpi_src_entry_wrong(e);
 }
 
+/* Add an entry for each line of a file that is no comment. Returns DLP_OK or an error code. */
 DLPI_COLD
 static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
                                    dlp_s3_error *err) {
@@ -12630,6 +12715,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
     return rc;
 }
 
+/* Write an entry as a line: its key escaped, without the columns that say nothing. */
 DLPI_COLD
 static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
@@ -12803,7 +12889,7 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
     return q;
 }
 
-/* Take q, which comes after before (NULL: it is the first), out of its list. */
+/* Take q out of its list. before: the record in front of q, or NULL if q is the first. */
 DLPI_COLD
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
     if (before)
@@ -12813,6 +12899,7 @@ static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get
     if (l->last == q) l->last = before;
 }
 
+/* Take a free record. If none is free, wait for one (waits), or return NULL. */
 DLPI_COLD
 static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
     dlpi_src_get *q;
@@ -12834,7 +12921,7 @@ static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* NULL: no pipe calls. */
+/* Return the pipe that makes a call, or NULL if no pipe does. call may be NULL. */
 DLPI_COLD
 static const dlp_pipe *dlpi_src_pipe_of(const dlp_call *call) {
     return call != NULL && call->w != NULL ? call->w->p : NULL;
@@ -12845,13 +12932,15 @@ static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopp
 
 /* ---- one item, step by step ---- */
 
+/* Note in the record why its item failed (DLPI_SRC_*). Returns false. */
 DLPI_COLD
 static bool dlpi_src_fails(dlpi_src_get *q, int what) {
     q->what = what;
     return false;
 }
 
-/* Do bytes that came, or are known to come, fit? */
+/* True if an item of so many bytes fits into the room for items; if not, q->what tells why. The
+   bytes have come, or the manifest tells their number. */
 DLPI_COLD
 static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
     q->got = bytes;
@@ -12861,8 +12950,8 @@ static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t byt
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
-/* A whole object whose size is known has no more room than that: so it is known not to be larger
-   than a part, where that is so, and asked for without a range, which some servers refuse. */
+/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
+   that: one that is not larger than a part then needs no range, which some servers refuse. */
 DLPI_COLD
 static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
@@ -12880,7 +12969,8 @@ static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s
     if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
-/* Whether a whole object turned out to be another size than the manifest's, which is *is. */
+/* True if the answer to a request for a whole object shows another size than the manifest tells.
+   *is gets the size in the answer, in any case. */
 DLPI_COLD
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
@@ -12888,7 +12978,8 @@ static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at,
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
-/* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
+/* Set up a record for an item, and fill in its request. True if the request can be sent; false if
+   the item has failed already, and q->what tells why. */
 DLPI_COLD
 static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
     q->item = item;
@@ -12906,7 +12997,7 @@ static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *i
     return true;
 }
 
-/* The request of one item is over: look at what came. */
+/* Judge the ended request of a single item: set q->got, and q->what if the item failed. */
 DLPI_COLD
 static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
@@ -12918,7 +13009,7 @@ static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
         dlpi_src_fits(s, q, r->received);
 }
 
-/* How messages call an object; the end of a long key says more than its beginning. */
+/* Write "s3://bucket/key" for a message; of a long key its end, which says more than the rest. */
 DLPI_COLD
 static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
@@ -12927,6 +13018,7 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     dlpi_s3_one_line(text);
 }
 
+/* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 DLPI_COLD
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -12941,7 +13033,7 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
     return n > 0 ? at + (size_t)n : at;
 }
 
-/* What went wrong with a request, in 255 bytes: what names it first, what explains it last. */
+/* Write in 255 bytes why a request failed: first the object's name, last what may be cut. */
 DLPI_COLD
 static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
@@ -12965,7 +13057,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
         dlpi_src_add_text(text, size, n, " code %d", r->code);
 }
 
-/* The item failed: say why. Returns what fetch returns. */
+/* Report by dlp_fail why an item failed. Returns DLP_ERR_LENGTH or DLP_ERR_CALLBACK, for fetch. */
 DLPI_COLD
 static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
@@ -12998,7 +13090,8 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     }
 }
 
-/* Make an item of what came. Returns what fetch returns. */
+/* Make an item of the bytes that came, by decode if there is one. Returns the code for fetch: 0,
+   the one that decode returned, or an error code if the item failed. */
 DLPI_COLD
 static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
     const dlpi_s3_source *s = w->source;
@@ -13010,14 +13103,15 @@ static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
 
 /* ---- fetches that wait ---- */
 
-/* Close the I/O: what it has is dropped. */
+/* Close the I/O and set *io to NULL. Its requests are dropped. */
 DLPI_COLD
 static void dlpi_src_drop(dlp_s3_io **io) {
     dlp_s3_io_close(*io);
     *io = NULL;
 }
 
-/* Has a pipe been stopped for longer than most requests take? Called every DLPI_SRC_LOOK_MS. */
+/* True if a pipe was found stopped in DLPI_SRC_STOP_LOOKS calls, which *looks counts. Called every
+   DLPI_SRC_LOOK_MS, so most requests have ended by then. p may be NULL. */
 DLPI_COLD
 static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
     return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
@@ -13028,6 +13122,7 @@ static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_err
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
+/* Note in a request that it could not be sent or was given up. Returns rc, the code of that. */
 DLPI_COLD
 static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     if (r->error.code == 0)
@@ -13038,7 +13133,8 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     return rc;
 }
 
-/* Do one request, with an I/O that has no other. Returns r->code, which may be DLP_STOPPED. */
+/* Send one request and wait for its end. *io has no other request; if it is NULL, it is opened. p:
+   the pipe whose stop ends the wait, or NULL. Returns r->code, DLP_STOPPED if it was given up. */
 DLPI_COLD
 static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
                          dlp_s3_request *r) {
@@ -13055,22 +13151,26 @@ static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe
 
 /* ---- workers ---- */
 
+/* Return the bytes of a record's decode buffer, a multiple of 64; 0 if it has none. */
 DLPI_COLD
-static uint64_t dlpi_src_stride(const dlpi_s3_source *s) { /* of a record's buffer */
+static uint64_t dlpi_src_stride(const dlpi_s3_source *s) {
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
+/* Return how many items a joint request may have; 1 if requests are not joined. */
 DLPI_COLD
 static int dlpi_src_mates(const dlpi_s3_source *s) {
     int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
+/* Return how many pieces all records of a worker need. */
 DLPI_COLD
-static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) { /* of all records */
+static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) {
     return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
+/* Free a worker, which may be NULL or only partly made, and close its I/Os. */
 DLPI_COLD
 static void dlpi_src_worker_free(dlpi_src_worker *w) {
     if (w == NULL) return;
@@ -13085,6 +13185,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
+/* Make a worker, whose records are all free. Returns NULL if there is no memory. */
 DLPI_COLD
 static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
@@ -13113,6 +13214,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     return w;
 }
 
+/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, *state untouched. */
 DLPI_COLD
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
@@ -13135,13 +13237,15 @@ static void dlpi_src_worker_exit(void *user, int worker, void *state) {
     dlpi_src_worker_free(w);
 }
 
-/* Has a worker of a pipe what wire gives it? */
+/* True if state was made by dlpi_src_worker_init, as the stage of the call tells. If no pipe calls,
+   any state but NULL is believed. */
 DLPI_COLD
 static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
+/* Return the worker state of an item, or NULL if it is none of this source. */
 DLPI_COLD
 static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
@@ -13153,7 +13257,7 @@ static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
-/* dlp_dataset.fetch. */
+/* Fetch one item and wait for it: dlp_dataset.fetch. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
@@ -13174,7 +13278,7 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* Ranges of one object: may b follow a in one request? */
+/* True if one request may read range a and then b, of the same object: the gap is short enough. */
 DLPI_COLD
 static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
@@ -13182,6 +13286,7 @@ static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
+/* True if an item may share a request: a range of known length, not to be requested by itself. */
 DLPI_COLD
 static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
@@ -13192,7 +13297,8 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
-/* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
+/* Take the nearest held neighbour of the ranges first to last off its list, if one request can read
+   them together. Returns it, or NULL. *is_before is set to true if it lies before first. */
 DLPI_COLD
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
@@ -13214,7 +13320,8 @@ static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *
     return best;
 }
 
-/* Gather the oldest held item and its neighbours, in the order of their ranges. NULL: none. */
+/* Take the oldest held item and its neighbours off the list. Returns the record of the lowest
+   range, whose mates follow in order, or NULL if nothing is held. */
 DLPI_COLD
 static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     dlpi_src_get *first = dlpi_src_take(&w->held), *last = first, *q;
@@ -13234,7 +13341,7 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     return first;
 }
 
-/* One request for first and its mates. */
+/* Fill in the request of first so that it reads the ranges of first and its mates. */
 DLPI_COLD
 static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     dlp_s3_request *r = &first->request;
@@ -13254,7 +13361,8 @@ static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     r->pieces = first->piece;
 }
 
-/* Undo a gathering: each is held again. alone: and to be asked for by itself. */
+/* Undo a gathering: put first and its mates back at the front of the held list, because they waited
+   longest. alone: from now on, each gets a request of its own. */
 DLPI_COLD
 static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     dlpi_src_list apart = {NULL, NULL};
@@ -13269,7 +13377,8 @@ static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     w->held.first = apart.first;
 }
 
-/* A request is over, by its code. */
+/* Take in the end of the request of first and its mates. All go to w->over; but if a joint request
+   failed, they are held again, each for a request of its own. */
 DLPI_COLD
 static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     bool joint = first->mate != NULL;
@@ -13286,7 +13395,7 @@ static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     }
 }
 
-/* Begin requests for what is held, as many as there is room for. Returns 0, or negative: broken. */
+/* Send requests for held items until the I/O is full. Returns 0, or negative if it is broken. */
 DLPI_COLD
 static int dlpi_src_flush(dlpi_src_worker *w) {
     dlpi_src_get *first;
@@ -13311,7 +13420,7 @@ static int dlpi_src_flush(dlpi_src_worker *w) {
     return 0;
 }
 
-/* The pipe was stopped: nothing is waited for any more. */
+/* Close the I/O of a worker whose pipe was stopped. All of its items fail as stopped. */
 DLPI_COLD
 static void dlpi_src_give_up(dlpi_src_worker *w) {
     dlpi_src_drop(&w->io);
@@ -13326,7 +13435,8 @@ static void dlpi_src_give_up(dlpi_src_worker *w) {
     }
 }
 
-/* Let requests move, for at most timeout_ms. Returns 0, or negative: broken. */
+/* Send held requests, and wait for ended ones, for at most timeout_ms; not at all if some item is
+   over. Returns 0, or a negative code if the I/O is broken. */
 DLPI_COLD
 static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     dlp_s3_request *done[64];
@@ -13342,6 +13452,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
+/* Begin to fetch an item: dlp_async.submit. Returns 0, DLP_FULL, or the code of a failure. */
 DLPI_COLD
 static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
     const dlpi_s3_source *s = user;
@@ -13361,8 +13472,8 @@ static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_
     return rc;
 }
 
-/* Settle what is over. With a decode one at a time: its place is free for the next request, and
-   sockets are looked at, before the next decode. */
+/* Settle ended items and give them back. Returns how many. With a decode it is one at a time: so
+   its record serves the next request, and sockets are looked at, before the next decode. */
 DLPI_COLD
 static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, most = w->source->d.decode ? 1 : max;
@@ -13375,8 +13486,8 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
     return n;
 }
 
-/* Behind a stop the first reap only takes note: what it gave back could still be taken for items
-   that failed. From the second on the pipe wants nothing but the records. */
+/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0: its items could
+   still be taken for failed ones. Later calls give all requests up: only the records are wanted. */
 DLPI_COLD
 static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
                                int *code, int max, int timeout_ms) {
@@ -13403,6 +13514,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
+/* Find the manifest's entry of a part. Returns 0, or DLP_ERR_CALLBACK if there is none. */
 DLPI_COLD
 static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
@@ -13411,6 +13523,7 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
+/* Compare an object's bytes with the manifest's, if known. Returns 0, or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
@@ -13422,7 +13535,8 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
+/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
+   place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
@@ -13453,7 +13567,8 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Learn the size of what is to be downloaded, and the ETag that it has to have. */
+/* Ask by HEAD for an object. r->etag gets its ETag, at->length the bytes to download. Returns 0 or
+   an error code. */
 DLPI_COLD
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
@@ -13473,7 +13588,8 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
     return rc;
 }
 
-/* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
+/* Download an entry into a file by way of a mapping. The file's blocks are allocated first, so that
+   a full disk is an error and no SIGBUS. Returns 0 or an error code. */
 DLPI_COLD
 static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                 const dlp_s3_entry *at, const char *etag, int fd) {
@@ -13519,6 +13635,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     return rc;
 }
 
+/* Tell how many items a part has by the manifest, 0 if that is not known: dlp_part_desc.count. */
 DLPI_COLD
 static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     const dlpi_s3_source *s = user;
@@ -13528,7 +13645,7 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-/* dlp_source.parts. */
+/* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 DLPI_COLD
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
@@ -13555,7 +13672,8 @@ typedef struct dlpi_src_rows {
     uint64_t n_pieces;   /* in use */
 } dlpi_src_rows;
 
-/* The row behind the last one that a request from row x->at on may read. entry: of the manifest. */
+/* Return the end of the rows that a request from row x->at on may read: they are rows of one entry
+   of the manifest, and of at most joint_bytes. */
 DLPI_COLD
 static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
@@ -13564,7 +13682,8 @@ static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     return end - x->at > most ? x->at + most : end;
 }
 
-/* A wanted row's piece, and one of what lies before it and is not wanted. */
+/* Add a wanted row to a request, as a piece of the chunk's memory. gap: rows before it that nobody
+   wants; they become a piece without memory. */
 DLPI_COLD
 static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
     uint64_t bytes = x->s->d.row_bytes;
@@ -13582,7 +13701,7 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
-/* A request for wanted rows up to end, with gaps that are short enough. */
+/* Fill a request with the wanted rows from x->at up to end, or up to a gap that is too long. */
 DLPI_COLD
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
@@ -13599,7 +13718,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
     }
 }
 
-/* Make the next request. Returns false: all were made. */
+/* Fill in the next request for rows of the chunk. Returns false if all requests were made. */
 DLPI_COLD
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
@@ -13625,6 +13744,8 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
+/* Begin to read a chunk's rows into the memory at to. Returns false if there is no memory for that;
+   dlpi_src_rows_end must follow in any case. */
 DLPI_COLD
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
@@ -13660,6 +13781,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
+/* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */
 DLPI_COLD
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
@@ -13682,7 +13804,8 @@ static int dlpi_src_joint_send(dlpi_src_joint *x) {
     }
 }
 
-/* Take back what is over. Returns 0, or failure. */
+/* Wait DLPI_SRC_LOOK_MS for ended requests, and make their records idle. Returns 0, or
+   DLP_ERR_CALLBACK if a request failed, the I/O is broken, or the pipe was stopped. */
 DLPI_COLD
 static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     dlp_s3_request *done[16];
@@ -13700,6 +13823,7 @@ static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     return rc;
 }
 
+/* Read all rows, by one I/O and as many records as are free. Returns 0 or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
@@ -13751,13 +13875,13 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     return rc;
 }
 
-/* dlp_chunk_fn. */
+/* Read a chunk's first field: dlp_chunk_fn. */
 DLPI_COLD
 static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* dlp_source.chunks. */
+/* Fill in a desc of chunks as far as the source knows it: dlp_source.chunks. */
 DLPI_COLD
 static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
@@ -13770,7 +13894,7 @@ static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
 
 /* ---- open, wire, close ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return a text that tells what is wrong with a desc, or NULL if nothing is. */
 DLPI_COLD
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (d->s3 == NULL) return "s3: is NULL; use dlp_s3_open";
@@ -13801,7 +13925,7 @@ static void dlpi_src_lengths(dlpi_s3_source *s) {
     }
 }
 
-/* What is wrong with the room for items, or NULL. */
+/* Set the room that an item has: capacity, unit, direct, ragged. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
@@ -13817,7 +13941,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
-/* Count the rows of all entries. What is wrong with them, or NULL. */
+/* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
@@ -13837,7 +13961,8 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     return NULL;
 }
 
-/* tell: that the server is away. */
+/* Tell in buf that the server has not answered for a while: dlp_workers_desc.tell. Returns the
+   length of the text, 0 if there is nothing to tell. */
 DLPI_COLD
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)user;

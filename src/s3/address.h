@@ -7,7 +7,7 @@ static const char *dlpi_s3_op_region(const dlp_s3_io *io, const dlpi_s3_op *op) 
     return op->region[0] ? op->region : io->s3->common->config.region;
 }
 
-/* Host header and path, in io->host and io->path. */
+/* Write an op's Host header and path into io->host and io->path. Returns DLP_OK or DLP_ERR_ARG. */
 static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     const dlpi_s3_endpoint *e = &op->to;
     if (!op->moved)
@@ -19,8 +19,8 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Close the connections of origins that nobody asks for: idle ones, and those that are being
-   opened, or read to the end of an answer, which goes on only while something is asked for. */
+/* Close the connections of origins that no op goes to: idle ones, and those that are being opened,
+   or read to the end of an answer. */
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
         dlpi_s3_connection *connection = &io->connections[i];
@@ -31,7 +31,8 @@ static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     }
 }
 
-/* Find the op's origin. None of its ranges is queued. Returns DLP_OK, DLP_ERR_ARG, DLP_FULL. */
+/* Find the origin that an op goes to, and count the op there. None of its ranges is queued. Returns
+   DLP_OK; DLP_ERR_ARG: there is no such place; DLP_FULL: all origins are in use. */
 static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     bool tls = op->moved ? op->to.tls != 0 : io->s3->endpoint.tls != 0;
     dlpi_s3_origin *origin = io->last_origin;
@@ -55,7 +56,8 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
     return DLP_OK;
 }
 
-/* Have it go elsewhere, with those of its ranges that are not on a connection. */
+/* Move an op to its new place, with those of its ranges that are not on a connection. If that place
+   cannot be used, the op ends. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
     for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
@@ -77,8 +79,8 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
 }
 
-/* Which of AWS' domains a host is S3's own in: "s3.REGION", "BUCKET.s3-REGION",
-   "BUCKET.s3.dualstack.REGION". Who rents a machine there has a name there too. -1: none. */
+/* Return in which of AWS' domains (0, 1) a host is S3's own: "s3.REGION", "BUCKET.s3-REGION",
+   "BUCKET.s3.dualstack.REGION"; -1: none. Rented machines have names there, too. */
 static int dlpi_s3_host_aws(const char *host) {
     static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
     size_t end = strlen(host), k = strlen(domains[0]);
@@ -98,8 +100,8 @@ static int dlpi_s3_host_aws(const char *host) {
     return -1;
 }
 
-/* Whether it belongs to the same service as the endpoint: the host, or one below it, at the same
-   port; S3 of AWS, where the endpoint is that. */
+/* True if an address belongs to the service of the endpoint: the same port, and the same host or
+   one below it. If the endpoint is S3 of AWS, its other hosts in that domain belong to it, too. */
 static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endpoint) {
     const char *host = to->host, *own = endpoint->host;
     size_t n = strlen(host), m = strlen(own);
@@ -111,7 +113,7 @@ static bool dlpi_s3_kin(const dlpi_s3_endpoint *to, const dlpi_s3_endpoint *endp
     return dlpi_s3_host_aws(host) >= 0 && dlpi_s3_host_aws(host) == dlpi_s3_host_aws(own);
 }
 
-/* Keep the path of a Location, and its query. */
+/* Keep the path and the query of a Location (at: from its path on) in the op. */
 static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     size_t path = strcspn(at, "?#"), query = 0;
     op->to_query = NULL;
@@ -126,7 +128,7 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
     op->to_path[path + query] = '\0';
 }
 
-/* Take "http://host/path?query" apart. */
+/* Have an op go to a Location: a URL, or a path on the server. Returns NULL or an error text. */
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
     const char *at = location, *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;

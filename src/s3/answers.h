@@ -5,14 +5,15 @@
 
 enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
-/* The object, or what of it was asked for, is larger than the memory for it, or smaller than asked
-   for. */
+/* Refuse an object of is bytes from the offset on: it is larger than the memory, or smaller than
+   asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
                        (unsigned long long)is, what, (unsigned long long)wanted);
     return DLPI_S3_FINAL;
 }
 
+/* Refuse an answer that makes no sense. Returns DLPI_S3_T_SHORT. */
 static int dlpi_s3_op_wrong(dlpi_s3_op *op, const char *words) {
     dlpi_s3_op_message(op, 0, "%s; compare with: curl -i -r 0-9 URL", words);
     return DLPI_S3_T_SHORT;
@@ -26,6 +27,7 @@ typedef struct dlpi_s3_extent {
     uint64_t total; /* of the whole object; UINT64_MAX: not told */
 } dlpi_s3_extent;
 
+/* Read from a head which bytes of the object the answer has. Returns FINE or a DLPI_S3_T_*. */
 static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_extent *x) {
     uint64_t length = h->has_length ? (uint64_t)h->content_length : UINT64_MAX;
     if (!h->has_range && (h->status == 206 || h->range_seen || h->range_bad))
@@ -39,9 +41,10 @@ static int dlpi_s3_extent_of(dlpi_s3_op *op, const dlpi_s3_http *h, dlpi_s3_exte
     return DLPI_S3_FINE;
 }
 
-/* The whole object, where a range of it may have been asked for. It serves a range that begins with
-   the object: one that goes on passes over what it has, if the object has as many bytes as it had.
-   Where it is as long as the range would be, or of no length, it may be just that range. */
+/* Check an answer that has the whole object, though a range may have been asked for. It serves a
+   range that begins with the object: a range that goes on passes over what it has, if the object
+   has as many bytes as before. If it is as long as the range, or of no told length, it may be just
+   that range. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                               const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -60,7 +63,8 @@ static int dlpi_s3_head_whole(dlpi_s3_range *range, const dlpi_s3_connection *co
     return dlpi_s3_op_wrong(op, "the server does not tell whether it sends all, or a range");
 }
 
-/* Whether these are the bytes that were asked for: all of the range, or of it all that there is. */
+/* Check that the answer has the bytes that were asked for: all of the range, or all of it that
+   exists. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *connection,
                                const dlpi_s3_extent *x) {
     uint64_t end = x->first + x->bytes, until = connection->last + 1; /* 0: to the object's end */
@@ -74,7 +78,7 @@ static int dlpi_s3_head_bounds(dlpi_s3_range *range, const dlpi_s3_connection *c
     return DLPI_S3_FINE;
 }
 
-/* The object's size against what it was, what is wanted of it, and the room for it. */
+/* Check the object's size: as before, enough, with room. Returns FINE, FINAL or a DLPI_S3_T_*. */
 static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     dlp_s3_request *r = op->r;
     uint64_t total = x->total;
@@ -92,8 +96,8 @@ static int dlpi_s3_head_size(dlpi_s3_op *op, const dlpi_s3_extent *x) {
     return DLPI_S3_FINE;
 }
 
-/* Now it is known how much the range has to bring, and how much others: none, where all comes at
-   once and no other has begun. */
+/* Set how many bytes the range has to bring, and where the next range begins. There is no next one
+   if this answer brings all and no other range has begun. */
 static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connection,
                                 const dlpi_s3_extent *x) {
     dlpi_s3_op *op = range->op;
@@ -109,8 +113,8 @@ static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connec
     if (op->next == op->size) dlpi_s3_ring_out(&op->node);
 }
 
-/* Whether an answer's ETag is one that an If-Match names, by the strong comparison (RFC 9110,
-   13.1.1): those that are weak, on either side, are not. S3 takes them without quotes, too. */
+/* True if if_match names an ETag, by the strong comparison (RFC 9110, 13.1.1): a weak one, on
+   either side, never matches. S3 takes ETags without quotes, too. */
 static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
     size_t n = strcspn(bare, "\""), k;
@@ -130,8 +134,8 @@ static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     return false;
 }
 
-/* Compare the ETag with the one that was asked for, and with that of the answers before: they had
-   the same, or none. The first one is kept. */
+/* Compare the ETag with if_match, and with that of the earlier answers, which must be the same, or
+   missing in all. The first one is kept. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
     if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
@@ -154,8 +158,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* After a redirect to another host: refuse an answer without an ETag and without a request id. It
-   is not from a server of objects, but for instance the login page of a network. */
+/* Refuse an answer without ETag and request id after a redirect to another host: it may be a login
+   page of a network. Returns DLPI_S3_FINE or DLPI_S3_T_OTHER. */
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
@@ -165,8 +169,9 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
-   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with the first
+   answer's, which are kept: the bytes must not be joined if one differs. Returns DLPI_S3_FINE or
+   DLPI_S3_T_*. */
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -194,7 +199,8 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
-   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused.
+   Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
         return DLPI_S3_FINE;
@@ -223,9 +229,9 @@ static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
     range->crc_told = h->crc[op->crc_kind];
 }
 
-/* Hold a head of 2xx against what was asked for on its connection: status, version, range and
-   lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
-   request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
+/* Compare a head of 2xx with what was asked for on its connection: status, version, range and
+   lengths. Every answer passes here before a byte of its body is used. Returns DLPI_S3_FINE;
+   DLPI_S3_FINAL: the request ends with DLP_ERR_LENGTH; or DLPI_S3_T_*. */
 static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -252,7 +258,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     return DLPI_S3_FINE;
 }
 
-/* The object's size, as a 416 tells it: in Content-Range, or in AWS' document. */
+/* Return the object's size as a 416 tells it, in a head or a document; UINT64_MAX: it does not. */
 static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     char text[24];
     uint64_t n = 0;
@@ -263,16 +269,16 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     return dlpi_s3_decimal(text, strlen(text), &n) ? n : UINT64_MAX;
 }
 
-/* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
-   whole object, which can be asked for without a range, counts as one that may. */
+/* True if a 416 may be of another version than if_match names. It need not tell an ETag: then only
+   a request from byte 0 is in doubt, because it can be sent without a range. */
 static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
                                         const dlp_s3_request *r) {
     return r->if_match && !dlpi_s3_etag_named(r->if_match, connection->http.etag) &&
            (connection->http.etag[0] || r->offset == 0);
 }
 
-/* 416: nothing is there to be had at the offset. Empty is what an object may be, and its end is
-   where a request without a length may begin. Returns whether that is so. */
+/* True if a 416 tells, without an error, that there are no bytes to read: the object is empty, or a
+   request without a length begins at its end. The op is then complete. */
 static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -291,7 +297,7 @@ static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     return true;
 }
 
-/* 416: nothing follows what has come. So that was all, though its end had not been told. */
+/* True if a 416 tells that all of a range, whose end had not been told, has come. */
 static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
     dlpi_s3_op *op = range->op;
     if (h->status != 416 || !op->opened || range->bytes != UINT64_MAX || range->done == 0)
@@ -326,8 +332,8 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
-/* The query of a request: its own, that of the place that an answer has sent it to, or the version
-   that is asked for. text: as large as a line of a head. */
+/* Return the query of a request: its own, that of a Location, or the version that is asked for.
+   text: memory for it, as large as a line of a head. */
 static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
     const dlp_s3_request *r = op->r;
     dlpi_s3_out o = {text, size, 0};
@@ -339,7 +345,7 @@ static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t siz
     return text;
 }
 
-/* Write the head into the connection's memory, and a small body after it. */
+/* Write a range's request into the connection's memory. Returns false if that is not possible. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
     static const char *const methods[] = {"GET", "HEAD", "PUT"};
@@ -387,7 +393,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* Whether bytes of the request are still to be sent. */
+/* Return how many bytes of the request can be sent next from *from; 0 if none are left. */
 static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, const char **from) {
     const dlp_s3_request *r = connection->range->op->r;
     *from = connection->out + connection->out_at;
@@ -398,7 +404,7 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
-/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+/* Note how much of a PUT is delivered: all that was written but for queued bytes in the kernel. */
 static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t queued) {
     connection->queued = queued;
@@ -406,8 +412,8 @@ static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection
         dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
 }
 
-/* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
-   it or some of it written, moves without waking anybody. */
+/* Ask the kernel how much of a PUT it still has, and look again soon if it has some: the delivery
+   of these bytes wakes nobody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
@@ -417,7 +423,7 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
-/* All of the request is sent, though not delivered. */
+/* Wait for the answer: all of the request is written, though not delivered. */
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     connection->unsent = connection->deaf;
@@ -462,7 +468,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_connection_sent(io, connection);
 }
 
-/* Put a range's request on a connection that is free for it. */
+/* Send a range's request (or a hedge) over an idle connection. If it is too long, the op ends. */
 static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      dlpi_s3_range *range, bool hedge) {
     dlpi_s3_op *op = range->op;
@@ -503,7 +509,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- answers, read ---- */
 
-/* This connection's head was the first valid one: the others of its range are not needed. */
+/* Give the range to this connection, whose head was the first valid one. Its others are left. */
 static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     uint64_t expected =
@@ -526,7 +532,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
-/* The request has ended for good, though its answer has not. */
+/* End the request with DLP_ERR_LENGTH, though its answer goes on. */
 static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
     dlpi_s3_op_answer(op, &connection->http);
@@ -535,7 +541,7 @@ static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
 }
 
-/* The head is there. Returns whether the connection still serves its range. */
+/* Judge a whole head. Returns whether the connection still serves its range. */
 static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
     const dlpi_s3_http *h = &connection->http;
@@ -564,7 +570,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     return true;
 }
 
-/* What came of a body since it began, or was looked at last. */
+/* Return how a body has got on since it began, or was looked at last. */
 static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
                                                  const dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
@@ -578,7 +584,7 @@ static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
     return b;
 }
 
-/* The range has what it is there for. */
+/* End a range that has all of its bytes. The connection may serve another. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     if (connection->state == DLPI_S3_CONNECTION_BODY && range->done > connection->body_from &&
@@ -593,7 +599,7 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_done(io, range);
 }
 
-/* True if a 400 may mean the range: it names no other cause. */
+/* True if a 400 may be for the range in the request: the answer names no other cause. */
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
     char code[64] = "";
     if (connection->http.status != 400) return false;
@@ -611,9 +617,9 @@ static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
            memmem(connection->error, connection->error_n, name, sizeof name - 1);
 }
 
-/* Ask again without what was only ours, and the server does not take. That is the checksum, unless
-   the desc insists on it; then no request of the io asks for one. Or it is the range, to have large
-   objects in parts. Returns true if that is so. */
+/* Ask again without what the client added and the server refuses. This is the checksum, unless the
+   desc insists on it; then no request of the io asks for one. Or it is the range, which gets a
+   large object in parts. Returns true if it is asked again. */
 static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
@@ -637,8 +643,8 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
     return true;
 }
 
-/* An answer that is not 2xx has come, whole or as much of it as the client reads: end the request,
-   ask again in a plainer form, or fail. */
+/* Judge an answer that is not 2xx, whole or as much of it as the client reads: end the request, ask
+   again in a plainer form, or fail. */
 static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (dlpi_s3_connection_empty(connection) ||
         dlpi_s3_head_all(connection->range, &connection->http))
@@ -647,7 +653,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_refused(io, connection);
 }
 
-/* The answer has ended. */
+/* Judge an answer that has ended: its range is done, or too short, or it tells an error. */
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op;
@@ -680,7 +686,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
     dlpi_s3_connection_done(io, connection);
 }
 
-/* More came than there is room for. Where the length was told this was seen before. */
+/* End a request of which more bytes come than there is room for, and no head had told that. */
 static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
     dlpi_s3_op_message(op, 0, "more bytes come than capacity, which is %llu; raise it",
@@ -688,7 +694,7 @@ static void dlpi_s3_connection_overflow(dlp_s3_io *io, dlpi_s3_connection *conne
     dlpi_s3_connection_final(io, connection);
 }
 
-/* Bytes of an error's document. */
+/* Keep bytes of an error's document. Returns false if its room is full: it was judged as it is. */
 static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                      size_t n) {
     size_t room = DLPI_S3_ERROR_BYTES - connection->error_n;
@@ -700,7 +706,7 @@ static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Bytes that nobody wants, which must not go on for ever either. */
+/* Count bytes that nobody wants. Returns false if they were too many: the connection is left. */
 static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
     connection->error_n += (uint32_t)n;
     if (connection->error_n <= DLPI_S3_DRAIN) return true;
@@ -714,7 +720,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Body bytes that were read elsewhere. Returns whether the connection still serves its range. */
+/* Take in body bytes that lie at at. Returns whether the connection still serves its range. */
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
     dlpi_s3_range *range = connection->range;
@@ -742,7 +748,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* Have the parser look at bytes. Returns whether reading may go on. */
+/* Parse bytes that were read. Returns whether reading may go on. */
 static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
                                     const char *bytes, size_t n) {
     for (;;) {
@@ -773,13 +779,13 @@ static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
 }
 
-/* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
+/* True if the range has all of its bytes, and only the end mark of a chunked answer is missing. */
 static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
     return connection->state == DLPI_S3_CONNECTION_BODY && connection->range &&
            connection->range->done == connection->range->bytes;
 }
 
-/* The connection has ended, or failed. */
+/* Take in that a read got 0 (the stream's end) or failed: the range is done, or is in trouble. */
 static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connection, int64_t got) {
     int errnum = got == 0 ? ECONNRESET : connection->conn.errnum;
     char why[160];
@@ -795,8 +801,8 @@ static void dlpi_s3_connection_ended(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_broken(io, connection, DLPI_S3_T_BROKEN, errnum, why);
 }
 
-/* Where the next bytes from a connection go: straight to their place where that is large enough and
-   they are nothing but body. */
+/* Return where the next bytes of a connection go: to their place (*straight) if it is large enough
+   and they are only body, else to the scratch memory. *n: how many at most. */
 static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connection, uint64_t *n,
                                        bool *straight) {
     uint64_t direct = dlpi_s3_http_direct(&connection->http), room;
@@ -816,7 +822,7 @@ static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connec
     return to ? to : io->scratch;
 }
 
-/* Read what is there. */
+/* Read what is there, at most a turn's share, and act on it. */
 static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t budget = DLPI_S3_AT_ONCE, n;
     bool straight, moved = false;

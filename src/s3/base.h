@@ -11,14 +11,14 @@ static inline uint64_t dlpi_s3_now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Unix time. */
+/* Return the Unix time. */
 static inline int64_t dlpi_s3_real_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec;
 }
 
-/* Copy a string, cut where it is too long, always terminated. Returns whether all of it fitted. */
+/* Copy a string, cut if it is too long, always terminated. Returns true if all of it fitted. */
 static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from), take;
     if (size == 0) return false;
@@ -28,13 +28,13 @@ static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     return n < size;
 }
 
-/* Have no control byte in what is one line: keys may hold any. */
+/* Replace the control bytes of a text, which keys may hold, so that it is one line. */
 static inline void dlpi_s3_one_line(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
-/* True if a word is one of a list, in which each has blanks around it. word: "" or NULL: none. */
+/* True if a list, with blanks around each word, has the word. NULL and "" are in no list. */
 static bool dlpi_s3_listed(const char *list, const char *word) {
     size_t n = word ? strlen(word) : 0;
     if (n == 0 || strchr(word, ' ')) return false;
@@ -45,7 +45,7 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
-/* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
+/* Set code, errnum and message of *err, if err is not NULL. Returns code. */
 __attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
                                                                    int errnum, const char *format,
                                                                    ...) {
@@ -59,7 +59,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error 
     return code;
 }
 
-/* The next of a series of random numbers (xorshift64*; Vigna 2016). state: not 0. */
+/* Return the next of a series of random numbers (xorshift64*; Vigna 2016). *state must not be 0. */
 static inline uint64_t dlpi_s3_random(uint64_t *state) {
     uint64_t x = *state;
     x ^= x >> 12;

@@ -3,13 +3,13 @@
 #include "s3/address.h"
 /* ---- verdicts ---- */
 
-/* Whether an op is fetched in parts. */
+/* True if a request is fetched in parts. bound: bytes that it may have if it gives no length. */
 static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint64_t bound) {
     if (r->method != DLP_S3_GET || r->query) return false;
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
-/* Nothing of the object has come: it is asked for from its beginning. */
+/* Set an op to its beginning: nothing of the object has come. */
 static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
     op->next = 0;
@@ -25,7 +25,7 @@ static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
     r->etag[0] = '\0';
 }
 
-/* Have all of the request begin again: the object is another one than it was. */
+/* Begin all of a request again. */
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_op_fresh(io, op);
@@ -33,7 +33,7 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
 
-/* All bytes of the op are there, and are not what the server says that the object holds. */
+/* Restart an op whose bytes do not have the checksum that the server tells, or end it. */
 static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
     dlpi_s3_op_message(op, 0, "the bytes that came have %s %llx, and the object has %llx",
@@ -49,7 +49,7 @@ static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_restart(io, op);
 }
 
-/* A range has all its bytes. */
+/* End a range that has all of its bytes, and its op if that was the last range. */
 static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op *op = range->op;
     op->r->received += range->done;
@@ -69,13 +69,14 @@ static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
         dlpi_s3_op_end(io, op, DLP_OK);
 }
 
+/* Have the helper refresh the credentials of this version; force: even if they seem valid. */
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
     if (!io->refreshing) io->refreshes = dlpi_s3_helper_refreshed(io->helper, NULL);
     if (dlpi_s3_helper_refresh(io->helper, version, force) != 0) return;
     io->refreshing = true;
 }
 
-/* What the classifier wants to know beside what its maker has said. */
+/* Fill in what the classifier needs to know of a case and its maker has not told. */
 static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlpi_s3_case *c) {
     const dlpi_s3_common *common = io->s3->common;
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
@@ -87,8 +88,8 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
 }
 
-/* Whether a part is refused for what another part was refused for before it, and what has been set
-   right since it was sent: that counts once, however many are in flight. */
+/* True if a part is refused for what another part was refused for, and which has been set right
+   since this part was sent. Such refusals count once, however many parts are in flight. */
 static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     int32_t status = c->t.status;
     if (c->t.what != DLPI_S3_T_ANSWER || c->turn == op->turn) return false;
@@ -96,7 +97,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
     return status / 100 == 3 || status == 400 || status == 401 || status == 403;
 }
 
-/* The same again, at once, now that another region, place, clock or key is known. */
+/* Send a range again at once, now that another region, place, clock or key is known. */
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
@@ -124,7 +125,7 @@ static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const ch
     dlpi_s3_range_again(io, range);
 }
 
-/* The idle connection had been closed: on a new one, at once. */
+/* Send a range again at once, on a new connection: the idle one had been closed. */
 static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
@@ -132,7 +133,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
+/* Sign by the server's clock from now on. Requests signed by the old one learn the same. */
 static void dlpi_s3_skew_learn(const dlp_s3_io *io, const dlpi_s3_case *c) {
     int64_t *skew_s = &io->s3->common->shared.skew_s, is = c->used_skew_s + c->t.skew_s;
     int64_t was = DLPI_LOAD_RLX(skew_s); /* S7 */
@@ -181,7 +182,7 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
-/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+/* Take in that a range has lost a connection: it goes on over its others, or is in trouble. */
 static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
     if (range->n_connections == 0)
         dlpi_s3_range_trouble(io, range, c);
@@ -199,8 +200,8 @@ static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     return c;
 }
 
-/* A connection of a range's has failed: close it; the range goes on over another, or is in
-   trouble. */
+/* Close a connection that has failed (what: DLPI_S3_T_*). Its range, if any, goes on over another,
+   or is in trouble. */
 static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connection, int what,
                                       int errnum, const char *why) {
     dlpi_s3_range *range = connection->range;
@@ -219,7 +220,8 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
     if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
-/* The answer on a connection is not what was asked for; what follows of it is not wanted. */
+/* Refuse the answer on a connection (what: DLPI_S3_T_*), whose rest is not wanted. Its range goes
+   on over another, or is in trouble. */
 static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connection, int what) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_case c = dlpi_s3_case_of(what, 0);
@@ -233,7 +235,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- errors that the server tells ---- */
 
-/* Move what the head and the document say to the request's error. */
+/* Fill in the request's error from an answer's head and document. region: gets theirs, or "". */
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
     const dlpi_s3_http *h = &connection->http;
@@ -268,7 +270,7 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
-/* Say beside a 403 that tells nothing more what it may be. */
+/* Add to the message of a 403 that tells nothing more what it may be. */
 static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     const dlp_s3_error *e = &op->r->error;
     if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
@@ -276,7 +278,8 @@ static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
 }
 
-/* A whole answer that tells an error. */
+/* Judge a whole answer that tells an error: note the error, and give its range to the
+   classifier. */
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;

@@ -13,6 +13,7 @@ typedef struct dlpi_s3_bound {
 #define DLPI_S3_NUMBER(field, standard, least, most) \
     { #field, offsetof(dlp_s3_desc, field), standard, least, most }
 
+/* Set numbers of the desc that are 0 to defaults, and check all. Returns DLP_OK or DLP_ERR_ARG. */
 static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     static const dlpi_s3_bound numbers[] = {
         DLPI_S3_NUMBER(style, 0, 0, DLP_S3_STYLE_VIRTUAL),
@@ -51,7 +52,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     return DLP_OK;
 }
 
-/* Where requests go, and by what transport. */
+/* Set the client's endpoint (desc->endpoint, or else AWS), load the proxies, and choose the TLS
+   transport (desc->tls, or else OpenSSL if it is compiled in). Returns DLP_OK or an error code. */
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
@@ -83,7 +85,8 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
-/* Whether requests say that who asks pays: by the desc, or by the environment. */
+/* Set requester_pays if AWS_REQUEST_PAYER is "requester". Returns DLP_OK, or DLP_ERR_ARG if the
+   variable has another text, or if an anonymous client has requester_pays. */
 static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
     if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
@@ -98,6 +101,8 @@ static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* Fill in a client: numbers, configuration, checksums, endpoint, first credentials. Returns DLP_OK
+   or an error code, which is DLP_ERR_REMOTE if a server gave no credentials. */
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
@@ -196,7 +201,7 @@ DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *
     return code;
 }
 
-/* "DLP_ERR_REMOTE: GET s3://bucket/key bytes 0-9: ..." in parts that apply. */
+/* Write "s3://bucket/key: bytes 0-9: message (HTTP 403 ...) [errno ...]", without empty parts. */
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) {
     char place[400] = "", range[64] = "", http[256] = "", os[96] = "";
     if (err->bucket[0])

@@ -3,7 +3,7 @@
 #include "s3/records.h"
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set again. */
+/* Have epoll watch a connection for events. Returns false if that fails: its timer is then due. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;
@@ -19,8 +19,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If
-   that cannot be lowered, nobody may be woken: its time is over, which is looked into. */
+/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
+   mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
@@ -31,7 +31,7 @@ static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *conn
         dlpi_s3_timer_set(&io->timers, &connection->timer, io->now);
 }
 
-/* The connection has no range. */
+/* Close a connection that has no range, and free its record. */
 static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
     if (connection->state == DLPI_S3_CONNECTION_OPENING && !connection->raced)
         connection->origin->opening--;
@@ -50,7 +50,7 @@ static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_first(&io->free_connections, &connection->node);
 }
 
-/* It may carry a request. */
+/* Put a connection among the idle ones: it may carry a request. */
 static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
@@ -64,7 +64,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_ring_first(&io->idle, &connection->age);
 }
 
-/* Read what nobody wants, for a while: a connection costs more than a few bytes. */
+/* Read on what nobody wants, for a while: a new connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
@@ -73,7 +73,7 @@ static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 
-/* The answer on it has ended, or is not wanted. */
+/* Take a connection back whose answer has ended or is not wanted: it is idle, drained or closed. */
 static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_http *h = &connection->http;
     bool sent = !connection->unsent;
@@ -88,7 +88,7 @@ static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
 }
 
-/* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
+/* Take back a connection whose answer is not wanted. expected: its length, or UINT64_MAX. */
 static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        uint64_t expected) {
     if (connection->state == DLPI_S3_CONNECTION_WAITING && expected <= DLPI_S3_DRAIN) {
@@ -100,6 +100,7 @@ static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connec
 
 /* ---- the end of a request ---- */
 
+/* Free a range. Its connections are abandoned. expected: the length of their answers. */
 static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expected) {
     while (range->n_connections) {
         dlpi_s3_connection *connection = range->connections[range->n_connections - 1];
@@ -118,7 +119,7 @@ static void dlpi_s3_op_cancel(dlp_s3_io *io, dlpi_s3_op *op) {
         dlpi_s3_range_end(io, DLPI_S3_OF(op->ranges.next, dlpi_s3_range, sibling), UINT64_MAX);
 }
 
-/* The place of a failure, and what was asked for. */
+/* Note in the request's error the code, and what was asked for: bucket, key and bytes. */
 static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     dlp_s3_request *r = op->r;
     dlp_s3_error *e = &r->error;
@@ -137,7 +138,7 @@ static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     }
 }
 
-/* Take an op out of all that it is in; its request is the caller's again. */
+/* Take an op out of all lists and free it. Its request is the caller's again. */
 static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
@@ -149,6 +150,7 @@ static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_first(&io->free_ops, &op->node);
 }
 
+/* End an op with a code, and append its request to the list of ended ones. */
 static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     dlp_s3_request *r = op->r;
     dlpi_s3_over *over = op->over;
@@ -177,7 +179,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op 
     va_end(args);
 }
 
-/* What is told of an answer is that of the last attempt. h: NULL: it had none. */
+/* Note in the request's error what the last attempt's answer has told. h: NULL if it had none. */
 static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_error *e = &op->r->error;
     e->http_status = h ? h->status : 0;
@@ -185,7 +187,7 @@ static void dlpi_s3_op_answer(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlpi_s3_copy(e->request_id, sizeof e->request_id, h ? h->request_id : "");
 }
 
-/* Say more at the end of the message. */
+/* Append words to the message of the request's error. */
 static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     dlp_s3_error *e = &op->r->error;
     size_t n = strlen(e->message);
@@ -206,6 +208,7 @@ typedef struct dlpi_s3_case {
     const char *used_region;
 } dlpi_s3_case;
 
+/* Return the error code that a request has if it ends for this case. */
 static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
                                            c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
@@ -214,22 +217,22 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     return DLP_ERR_REMOTE;
 }
 
-/* Whether the next attempt may go on after the bytes that have come: only if If-Match makes sure
-   that they are of the same object. Behind the last one nothing can be asked for: where all had
-   come, and then what is no end of an answer, it begins again. */
+/* True if the next attempt may go on behind the bytes that have come: If-Match must make sure that
+   they are of the same object. A range that has all bytes but no valid end of its answer begins
+   again, because nothing can be asked for behind the last byte. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
     const dlpi_s3_op *op = range->op;
     return op->strong && !op->r->query && range->done != range->bytes;
 }
 
-/* It was heard of the server: an answer, be it a refusal. */
+/* Note that the server answers, be it by a refusal. */
 static void dlpi_s3_heard(dlp_s3_io *io) {
     uint64_t away_ns = dlpi_s3_back(&io->s3->common->shared, io->now);
     io->good_ns = io->now;
     if (away_ns) dlpi_s3_say(io, "s3: answers come again, after %.1f s", (double)away_ns / 1e9);
 }
 
-/* Tell the log that a range is tried again, or that there is none that is not. */
+/* Tell the log that a range will be tried again in wait_ns, or that the server is away. */
 static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64_t wait_ns) {
     dlpi_s3_shared *shared = &io->s3->common->shared;
     const dlp_s3_request *r = range->op->r;
@@ -248,7 +251,7 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
                     (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
-/* Try the range again after a while, or end the request. */
+/* Try the range again after a pause, or end the request with code. retry_after_s: -1: not told. */
 static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t retry_after_s,
                                 int code) {
     dlpi_s3_op *op = range->op;

@@ -26,7 +26,7 @@ static const char *dlpi_s3_crc_name(int kind) {
     return kind == DLPI_S3_CRC32C ? "CRC32C" : kind == DLPI_S3_CRC64NVME ? "CRC64NVME" : "none";
 }
 
-/* The product of two polynomials, modulo the table's. */
+/* Multiply two polynomials, modulo the table's. */
 static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64_t b) {
     uint64_t sum = 0;
     for (; a; a <<= 1) {
@@ -36,7 +36,7 @@ static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64
     return sum;
 }
 
-/* x^n, modulo the table's polynomial. */
+/* Return x^n, modulo the table's polynomial. */
 static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
     uint64_t power = 1ull << 63, square = 1ull << 62;
     for (; n; n >>= 1) {
@@ -46,8 +46,8 @@ static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
     return power;
 }
 
-/* The part of a whole's CRC that a piece contributes: its own CRC, with so many bytes after it. The
-   CRC of the whole is the exclusive or of those of its pieces. */
+/* Return what a piece with this CRC contributes to the CRC of a whole in which so many bytes follow
+   it. The CRC of the whole is the exclusive or of the contributions of its pieces. */
 static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
     const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
     uint64_t eight = bytes ? dlpi_s3_crc_power(t, 8) : 0; /* 8 * bytes might not fit */
@@ -58,6 +58,7 @@ static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
     return crc;
 }
 
+/* Return the register after n bytes, by tables. */
 static uint64_t dlpi_s3_crc_plain(const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p,
                                   size_t n) {
     for (; n >= 8; p += 8, n -= 8) {
@@ -109,7 +110,7 @@ static int dlpi_s3_crc_way(void) { return (getauxval(AT_HWCAP) & 1u << 4) != 0; 
 #define DLPI_S3_LANE_STEP(i) lane##i = DLPI_S3_LANE_FOLD(lane##i, all, DLPI_S3_LANE(p + 16 * (i)));
 #define DLPI_S3_LANE_JOIN(i) one = DLPI_S3_LANE_FOLD(one, next, lane##i);
 
-/* The register after n bytes, a multiple of 16, and 128 at least. */
+/* Return the register after n bytes, a multiple of 16 and at least 128, by products. */
 DLPI_S3_CRC_TARGET static uint64_t dlpi_s3_crc_fast(const dlpi_s3_crc_table *t, uint64_t crc,
                                                     const uint8_t *p, size_t n) {
     dlpi_s3_lane all = DLPI_S3_LANE(t->all), next = DLPI_S3_LANE(t->next), one;
@@ -138,8 +139,8 @@ static int dlpi_s3_crc_way(void) { return 0; }
                                DLPI_S3_WIDE(i));
 #define DLPI_S3_WIDE_KEEP(i) _mm256_storeu_si256((__m256i *)(void *)(left + 32 * (i)), lane##i);
 
-/* Sum a multiple of 256 bytes by products that are twice as wide. What they leave stands for all
-   bytes before it. */
+/* Return the register after n bytes, a multiple of 256, by products that are twice as wide. What
+   they leave stands for all bytes before it. */
 __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
     const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {
     __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->far));
@@ -174,16 +175,16 @@ static void dlpi_s3_crc_make(void) {
     }
 }
 
-/* Make the tables, before the first dlpi_s3_crc_add. Returns true if a body costs little. Products
-   of 256 bits take 2.7 us for 100 KB, those of 128 bits 4.4 us, tables 100 us (Xeon of 2023). A
-   request for such a body takes 17 to 39 us. */
+/* Make the tables, before the first dlpi_s3_crc_add. Returns true if the CRC of a body costs
+   little. Products of 256 bits take 2.7 us for 100 KB, products of 128 bits 4.4 us, tables 100 us
+   (Xeon of 2023). A request for such a body takes 17 to 39 us. */
 static bool dlpi_s3_crc_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, dlpi_s3_crc_make);
     return dlpi_s3_crc_tables[DLPI_S3_CRC32C].way == 2;
 }
 
-/* The CRC of bytes after others; crc: that of the others, 0: there are none. */
+/* Return the CRC of bytes that follow others. crc: the CRC of the others; 0 if there are none. */
 static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_t n) {
     const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
     const uint8_t *p = (const uint8_t *)bytes;

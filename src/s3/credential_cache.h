@@ -3,6 +3,7 @@
 #include "s3/credentials.h"
 /* ---- the credential cache ---- */
 
+/* Begin a robust mutex that processes share. Returns 0 or an errno. */
 static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     pthread_mutexattr_t a;
     int e = pthread_mutexattr_init(&a);
@@ -14,7 +15,8 @@ static int dlpi_s3_mutex_begin(pthread_mutex_t *m) {
     return e;
 }
 
-/* What a dead holder left is always whole: see above. */
+/* Turn e, the result of locking m, into 0 or an errno. If the last holder died, m is put in order:
+   the data that it left are whole, see above. */
 static int dlpi_s3_mutex_taken(pthread_mutex_t *m, int e) {
     return e == EOWNERDEAD ? pthread_mutex_consistent(m) : e;
 }
@@ -23,7 +25,7 @@ static int dlpi_s3_mutex_lock(pthread_mutex_t *m) {
     return dlpi_s3_mutex_taken(m, pthread_mutex_lock(m));
 }
 
-/* Lock, unless it takes two minutes or a stop comes. Returns 0 or an errno. */
+/* Lock a mutex. Give up after two minutes, or when *stop is set. Returns 0 or an errno. */
 static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     dlpi_s3_wait w = {dlpi_s3_in_ms(120000), stop};
     for (;;) {
@@ -37,22 +39,23 @@ static int dlpi_s3_mutex_wait(pthread_mutex_t *m, const uint32_t *stop) {
     }
 }
 
-/* v: zeroed, in memory that all processes share. Returns 0 or an errno. */
+/* Begin a cache, which is zeroed and in memory that processes share. Returns 0 or an errno. */
 static int dlpi_s3_cred_cache_begin(dlpi_s3_cred_cache *v) {
     int e = dlpi_s3_mutex_begin(&v->fetching);
     v->random = dlpi_s3_now_ns() | 1;
     return e ? e : dlpi_s3_mutex_begin(&v->looking);
 }
 
-/* Whether a failure is too recent; not for longer where the clock was set back meanwhile. */
+/* True if the last failure is too recent to try again, even if the clock was set back: 60 s at
+   most. */
 static bool dlpi_s3_cred_cache_waits(const dlpi_s3_cred_cache *v, int64_t now_s) {
     int64_t left_s = DLPI_LOAD_RLX(&v->retry_s) - now_s;
     return left_s > 0 && left_s <= 60;
 }
 
-/* Get what is valid at now_s. out: zeroed before the first call, then what the last one left, which
-   is not copied again while it is the current one. Returns 0: valid; 1: valid, but a refresh should
-   be begun; DLP_ERR_STATE: a refresh must come first, of out->version. Does not wait for those. */
+/* Get the credentials that are valid at now_s. out: zeroed before the first call, then as the last
+   call left it; copied only if not current. Returns 0: valid; 1: valid, but begin a refresh;
+   DLP_ERR_STATE: a refresh of out->version must come first. Does not wait for a refresh. */
 static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_credentials *out) {
     uint64_t version = DLPI_LOAD_ACQ(&v->version); /* V2 <- V1 */
     int64_t refresh_s;
@@ -69,15 +72,15 @@ static int dlpi_s3_cred_cache_get(dlpi_s3_cred_cache *v, int64_t now_s, dlpi_s3_
     return now_s >= refresh_s && !dlpi_s3_cred_cache_waits(v, now_s);
 }
 
-/* Others are to be fetched some 5 minutes before the end, not at the same second everywhere, and
-   not in the first half of a short life. */
+/* Return when credentials are to be fetched again: some 5 minutes before they expire, not at the
+   same second everywhere, and not in the first half of a short life. */
 static int64_t dlpi_s3_refresh_at(dlpi_s3_cred_cache *v, int64_t now_s, int64_t expires_s) {
     int64_t before = 300 - (int64_t)(dlpi_s3_random(&v->random) % 60);
     int64_t half = (expires_s - now_s) / 2;
     return expires_s - (half < before ? half : before);
 }
 
-/* Make who the current one. The caller holds "fetching". */
+/* Make who the current credentials. The caller holds the lock "fetching". Returns 0 or an errno. */
 static int dlpi_s3_cred_cache_publish(dlpi_s3_cred_cache *v, const dlpi_s3_credentials *who,
                                       int64_t now_s) {
     uint64_t version = DLPI_LOAD_RLX(&v->version) + 1;
@@ -99,7 +102,8 @@ static bool dlpi_s3_cred_cache_valid(const dlpi_s3_cred_cache *v, int64_t now_s)
     return version && (expires_s == 0 || now_s < expires_s);
 }
 
-/* What a refresh has to do ("fetching" is held). Returns 0: nothing, 1: fetch, or an error. */
+/* Decide whether a refresh has to fetch. The caller holds the lock "fetching". Returns 1: fetch; 0:
+   there are good credentials; or an error code: none can be had. */
 static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, uint64_t seen,
                                     bool force, dlp_s3_error *err) {
     uint64_t version = DLPI_LOAD_RLX(&v->version);
@@ -117,8 +121,8 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
 }
 
-/* A failure: the old ones stay, and the next attempt comes later and later, but within a minute;
-   within 6 s if there is nothing valid to go on with. */
+/* Note a failure to fetch: the old credentials stay. The next attempt comes later each time, but
+   within a minute; within 6 s if no valid credentials are left. */
 static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                       const dlp_s3_error *why) {
     bool valid = dlpi_s3_cred_cache_valid(v, c->clock());
@@ -135,7 +139,7 @@ static void dlpi_s3_cred_cache_failed(const dlpi_s3_config *c, dlpi_s3_cred_cach
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch and publish ("fetching" is held). */
+/* Fetch and publish credentials. The caller holds "fetching". Returns DLP_OK or an error code. */
 static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache *v, bool force,
                                     const uint32_t *stop, dlp_s3_error *err) {
     struct both {
@@ -172,11 +176,12 @@ static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_
     dlpi_s3_config_log(c, line);
 }
 
-/* Fetch credentials, once for all processes: if others than seen are there and valid, nothing is
-   done. force: although those seen have not expired by the clock (the server said so). stop: NULL,
-   or a word that ends the waiting when it is set. Returns DLP_OK (those at hand may still be the
-   old ones, if they are valid and force is not set), or an error. Waits for files, processes, names
-   and the network, with time-outs for all but names: not for the thread that does I/O. */
+/* Fetch credentials, once for all processes: if there are valid ones other than version seen, do
+   nothing. force: replace version seen, though it is valid by the clock (the server refused it).
+   stop: NULL, or a word that ends the waiting when it is set. Returns DLP_OK or an error code;
+   without force also DLP_OK if fetching failed and the old ones are valid. Waits for files,
+   processes, names, the network, with time-outs for all but names: not in the thread that does
+   I/O. */
 static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cred_cache *v,
                                             uint64_t seen, bool force, const uint32_t *stop,
                                             dlp_s3_error *err) {

@@ -25,16 +25,14 @@ typedef struct dlpi_s3_scratch {
     dlpi_s3_conn conn;
 } dlpi_s3_scratch;
 
-static uint64_t dlpi_s3_in_ms(int64_t ms) { /* of the monotonic clock */
-    return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u;
-}
+static uint64_t dlpi_s3_in_ms(int64_t ms) { return dlpi_s3_now_ns() + (uint64_t)ms * 1000000u; }
 
 static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
     return dlpi_s3_now_ns() >= w->until_ns || (w->stop && DLPI_LOAD_RLX(w->stop));
 }
 
-/* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
-   turns, since a stop wakes nobody there. Returns false: nothing came. */
+/* Wait for events of a descriptor (-1: just wait), for at most most_ms and as long as w allows. It
+   waits in turns of 50 ms, since a stop wakes nobody. Returns true if an event came. */
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
     uint64_t end = dlpi_s3_in_ms(most_ms);
     while (!dlpi_s3_wait_over(w)) {
@@ -64,8 +62,8 @@ typedef struct dlpi_s3_ask {
     char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
-/* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
-   containers. */
+/* True for the addresses that AWS lets credentials travel to without TLS: loopback, and the
+   connection-local services of containers. */
 static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     static const uint8_t pods[16] = {0xfd, 0, 0x0e, 0xc2, [15] = 0x23};
     uint32_t v4;
@@ -76,7 +74,7 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+/* Split the URL, and write the request into s->out. Returns NULL or an error text. */
 static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
     const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
     dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};
@@ -102,8 +100,8 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     return s->out_n < sizeof s->out ? NULL : "URL, role and token are too long together";
 }
 
-/* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
-   see s->conn.why. */
+/* Take in n bytes of the answer. Returns 1 if the answer is whole, 0 if more is to come, or
+   DLP_S3_BROKEN with s->conn.why. */
 static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
     const char *body;
     size_t used, n_body;
@@ -126,7 +124,8 @@ static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n)
     return DLP_S3_BROKEN;
 }
 
-/* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+/* Connect, send and read as far as that goes without waiting. Returns 1 if the answer is whole, or
+   DLP_S3_WANT_READ, DLP_S3_WANT_WRITE or DLP_S3_BROKEN. */
 static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
     int64_t n = dlpi_s3_conn_step(&s->conn);
@@ -149,7 +148,7 @@ static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     return n;
 }
 
-/* Ask one address. */
+/* Send the request to one address, and wait. Sets a->status, or a->why if no answer came. */
 static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
     int64_t n = dlpi_s3_conn_open(&s->conn, address, tls, host);
@@ -167,7 +166,8 @@ static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_add
     dlpi_s3_conn_close(&s->conn);
 }
 
-/* Ask once. The answer is in s->answer, and ends there with a zero byte. */
+/* Send the request to the server's addresses, one after the other, until one answers. Sets
+   a->status, or a->why if none did. The answer is in s->answer, and ends there with a zero byte. */
 static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const dlpi_s3_wait *w) {
     dlpi_s3_endpoint where;
@@ -190,8 +190,8 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* Ask, again after a while where the table of what is sent again says so. Returns true if the
-   answer is 200; else s->word is an error code out of it, or "". */
+/* Send the request, and again after a while if the classifier says so. Returns true if the answer
+   is 200. If not, s->word is an error code out of the answer, or "". */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
@@ -224,11 +224,12 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     return false;
 }
 
+/* Fill in err: "credentials (source): what". Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
-/* An answer that does not help; s->word: an error code out of it, or "". */
+/* Fill in err for an answer that is no help. s->word: its code or "". Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
@@ -243,8 +244,9 @@ static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp
 
 /* ---- sources ---- */
 
-/* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
-   0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
+/* Set who->expires_s by the answer (s->expires). clock_s: the time by the server's clock, or 0; if
+   ours differs, the time from then on counts. Returns DLP_OK, or DLP_ERR_REMOTE if they have
+   expired. */
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
     const char *date = s->expires;
@@ -266,7 +268,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch 
     return dlpi_s3_fetch_error(s, "the credentials have expired; renew them", err);
 }
 
-/* Read the JSON in s->answer; token: the name of its token. */
+/* Read credentials from the JSON in s->answer. token: what their session token is called there. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
     int code;
@@ -298,8 +300,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
-   shell is done, and no shell is run. Returns their number, or -1: a quote is open, or too many. */
+/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
+   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
     const char *at = command;
@@ -325,7 +327,8 @@ static int dlpi_s3_process_split(const char *command, char *to, char **argv, int
     return n;
 }
 
-/* Descriptors that a new program would inherit stay here: those of others, who forgot to say so. */
+/* Have the new program close descriptors that it would inherit, which other code opened without
+   O_CLOEXEC. Returns 0 or an errno. */
 static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     int self = dlpi_fd_above(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), e = 0;
     DIR *dir = self >= 0 ? fdopendir(self) : NULL;
@@ -339,8 +342,8 @@ static int dlpi_s3_process_closes(posix_spawn_file_actions_t *actions) {
     return e;
 }
 
-/* Start it: in a group of its own, with default signals, nothing to read, and its output in a pipe.
-   Returns 0 or an errno. */
+/* Start a program in a process group of its own, with default signals, no input, and its output in
+   a pipe, *out. Returns 0 or an errno. */
 static int dlpi_s3_process_spawn(char **argv, int *out, pid_t *pid) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -375,7 +378,7 @@ no_actions:
     return e;
 }
 
-/* Read what it says. Returns NULL, or why not. */
+/* Read all output of a program into s->answer. Returns NULL or an error text. */
 static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
     s->n = 0;
     for (;;) {
@@ -391,16 +394,17 @@ static const char *dlpi_s3_process_read(int fd, dlpi_s3_scratch *s, const dlpi_s
     }
 }
 
-/* End it with all that it started. As long as it is a child that nobody has waited for, dead or
-   not, its number, and so its group's, is nobody else's. */
+/* Kill the program's process group. As long as the child pid has not been waited for, dead or not,
+   no other process or group has its number. */
 static void dlpi_s3_process_kill(pid_t pid) {
     siginfo_t info;
     memset(&info, 0, sizeof info);
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(-pid, SIGKILL);
 }
 
-/* Await its end, and bring that about where it does not come in time. The status may be lost to a
-   waitpid of the program's, or to SIGCHLD ignored: then what it said must do. */
+/* Wait for the end of a program. If its time is over, kill it and set *late, which tells that it
+   was killed. Returns its status; 0 if a waitpid of the user's, or SIGCHLD ignored, took the status
+   away. */
 static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     int status = 0;
     for (;;) {
@@ -454,13 +458,13 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
-/* A container's token is the whole value of a header, "Basic ..." too; others are one word. */
+/* True if a token can be sent. A container's is a header's whole value; others are one word. */
 static bool dlpi_s3_token_ok(const dlpi_s3_config *c, const char *token) {
     if (c->source != DLPI_S3_CONTAINER) return dlpi_s3_is_graphic(token);
     return token[strspn(token, " \t")] && dlpi_s3_http_is_text(token, strlen(token));
 }
 
-/* Read a token, less the end of its line. It goes into a head or a form: one line of it. */
+/* Read the token file into s->token, without its line end: a head or a form takes one line. */
 static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_s3_error *err) {
     size_t n = 0;
     int e = dlpi_s3_file_read(c->token_file, s->token, sizeof s->token, &n);
@@ -475,7 +479,7 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+/* Write a form for STS into s->body, without fields that are NULL or "". False: it is too long. */
 static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
                              size_t n_fields) {
     dlpi_s3_out o = {s->body, sizeof s->body, 0};
@@ -485,7 +489,7 @@ static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char 
     return dlpi_s3_out_end(&o);
 }
 
-/* Ask STS for credentials by the form in s->body. */
+/* Send the form in s->body to STS, and read the credentials in the answer to who. */
 static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
                              const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
                              dlp_s3_error *err) {
@@ -516,7 +520,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
 }
 
-/* It is asked without a signature, the token is the proof. */
+/* Get credentials from STS for a web identity token. It is the proof: nothing is signed. */
 static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                              const uint32_t *stop, dlp_s3_error *err) {
     static const char action[] = "AssumeRoleWithWebIdentity";
@@ -532,7 +536,7 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
 }
 
-/* Assume a role with who, and have who be it. */
+/* Assume a role at STS with the credentials in who, and put those of the role there. */
 static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
                               dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
     static const char action[] = "AssumeRole";
@@ -570,7 +574,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* The metadata service is asked last. Elsewhere than on a machine of AWS it does not answer. */
+/* Fill in err, and what to set instead: only AWS' machines have this. Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
                                  dlp_s3_error *err) {
     const int code = dlpi_s3_ask_error(a, s, err);
@@ -581,8 +585,9 @@ static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
     return code;
 }
 
-/* IMDSv2: a token that lives for 6 hours, the role's name, its credentials. There is no way back to
-   version 1, which any process that can be talked into a GET gives away. */
+/* Ask the metadata service by IMDSv2: for a token that lives 6 hours, the role's name, its
+   credentials. Version 1 is never used: a process that can be talked into a GET gives the
+   credentials away. */
 static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
@@ -620,7 +625,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fetch from the source. s: zeroed. */
+/* Fetch credentials from the configured source, without roles. s: zeroed. */
 static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                               const uint32_t *stop, dlp_s3_error *err) {
     s->from = dlpi_s3_source_name(c->source);
@@ -634,7 +639,7 @@ static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_
     }
 }
 
-/* Fetch, and assume the roles, each with the credentials of the one before it. */
+/* Fetch credentials, then assume the roles, each with the credentials of the one before it. */
 static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
                          const uint32_t *stop, dlp_s3_error *err) {
     int code = dlpi_s3_fetch_base(c, s, who, stop, err);

@@ -3,17 +3,19 @@
 #include "s3/turn.h"
 /* ---- requests, taken in ---- */
 
+/* Refuse a request: r->error gets "field: why". Returns DLP_ERR_ARG. */
 static int dlpi_s3_bad(dlp_s3_request *r, const char *field, const char *why) {
     memset(&r->error, 0, sizeof r->error);
     return r->code = dlpi_s3_set_error(&r->error, DLP_ERR_ARG, 0, "%s: %s", field, why);
 }
 
-/* Characters that may stand in a head. */
+/* True if a text is printable ASCII: it may stand in the head of a request. */
 static bool dlpi_s3_is_printable(const char *s) {
     while (*s >= 32 && *s < 127) s++;
     return *s == '\0';
 }
 
+/* Check a request's body and capacity, or its pieces. Returns DLP_OK or DLP_ERR_ARG. */
 static int dlpi_s3_check_memory(dlp_s3_request *r) {
     uint64_t sum = 0;
     if (r->n_pieces > 0 && !r->pieces)
@@ -35,6 +37,7 @@ static int dlpi_s3_check_memory(dlp_s3_request *r) {
     return sum == r->length ? DLP_OK : dlpi_s3_bad(r, "pieces", "have fewer bytes than length");
 }
 
+/* Check the fields of a request. Returns DLP_OK, or DLP_ERR_ARG with r->error filled in. */
 static int dlpi_s3_check(dlp_s3_request *r) {
     if (r->method < DLP_S3_GET || r->method > DLP_S3_PUT)
         return dlpi_s3_bad(r, "method", "must be DLP_S3_GET, _HEAD or _PUT");
@@ -67,6 +70,7 @@ static int dlpi_s3_check(dlp_s3_request *r) {
     return dlpi_s3_check_memory(r);
 }
 
+/* Fill in a free op for a request. Nothing is sent, and the op stays on the list of free ops. */
 static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request *r) {
     const char *region = NULL;
     op->r = r;
@@ -86,7 +90,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-/* As dlp_s3_submit; at its end the request goes to over. */
+/* Begin a request, as dlp_s3_submit does. At its end it goes to the list over, which counts it
+   until then. Returns DLP_OK; DLP_FULL: no op is free, or max_bytes is reached; an error code. */
 static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
     const char *why;
@@ -129,7 +134,7 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return dlpi_s3_submit(io, r, io ? &io->over : NULL);
 }
 
-/* Take the first request that is over; NULL: there is none. */
+/* Take the first ended request off the list. Returns the request, or NULL if the list is empty. */
 static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     dlp_s3_request *r = over->first;
     if (!r) return NULL;
@@ -138,6 +143,7 @@ static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
     return r;
 }
 
+/* Return the time until which a wait of timeout_ms lasts: 0 is for ever, below 0 is not at all. */
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
     if (timeout_ms == 0) return UINT64_MAX;
     return timeout_ms < 0 ? io->now : io->now + (uint32_t)timeout_ms * DLPI_S3_MS;
@@ -159,7 +165,7 @@ DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeou
     return n;
 }
 
-/* End a request at once, because nothing can go on. */
+/* End a request, because waiting for sockets failed with errnum. Returns DLP_ERR_SYSTEM. */
 static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
     dlpi_s3_op *op = (dlpi_s3_op *)r->internal;
     dlpi_s3_op_message(op, errnum, "cannot wait for sockets: %s", strerror(errnum));
@@ -182,14 +188,15 @@ DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
 
 /* ---- made and ended ---- */
 
-/* Where in the mapping of a dlp_s3_io its parts are: each call takes n bytes more. */
+/* Return the place of the next part, of n bytes, in the mapping at base, and move *at, which counts
+   the bytes, behind it. base NULL: only count, and return NULL. */
 static void *dlpi_s3_carve(char *base, size_t *at, size_t n) {
     void *p = base ? base + *at : NULL;
     *at += (n + DLPI_S3_LINE - 1) / DLPI_S3_LINE * DLPI_S3_LINE;
     return p;
 }
 
-/* Lay out an io at base, NULL: only count. Returns its bytes. */
+/* Lay out an io in the zeroed mapping at base; NULL: only count. Returns the mapping's bytes. */
 static size_t dlpi_s3_io_lay(char *base, uint32_t n_ops, uint32_t n_connections) {
     size_t at = 0;
     dlp_s3_io *io = (dlp_s3_io *)dlpi_s3_carve(base, &at, sizeof *io);
@@ -224,7 +231,7 @@ static void dlpi_s3_timer_begin(dlpi_s3_timer *t, int kind, void *of) {
     t->of = of;
 }
 
-/* Put all records on their lists. */
+/* Begin the lists and timers of an io, and put its records on the lists of free records. */
 static void dlpi_s3_io_records(dlp_s3_io *io) {
     dlpi_s3_node *lists[] = {&io->free_ops, &io->free_ranges, &io->free_connections, &io->wanting,
                              &io->idle,     &io->hungry,      &io->draining};
@@ -250,13 +257,14 @@ static void dlpi_s3_io_records(dlp_s3_io *io) {
     }
 }
 
-/* Hold the client, or let go of it. By any thread of this process. What it shares is not wiped:
-   other processes may use it still. */
+/* Count one more user of a client (user is the dlp_s3). Any thread of this process may call it. */
 static void dlpi_s3_keep(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     DLPI_ADD_SEQ(&s3->users, 1u); /* S5 -> S5 */
 }
 
+/* Count one user of a client less, and free the client if that was the last. Any thread of this
+   process may call it. The shared memory is not wiped: other processes may still use it. */
 static void dlpi_s3_drop(void *user) {
     dlp_s3 *s3 = (dlp_s3 *)user;
     if (DLPI_ADD_SEQ(&s3->users, (uint64_t)-1) != 1) return; /* S5 <- S5, by the last */
@@ -265,13 +273,14 @@ static void dlpi_s3_drop(void *user) {
     free(s3);
 }
 
-/* Count the dlp_s3_io of this process; what a fork left of its parent's does not count. */
+/* Add change to the number of this process' open dlp_s3_io. A fork's parent's do not count. */
 static void dlpi_s3_count_io(dlp_s3 *s3, int32_t change) {
     uint64_t pid = (uint64_t)(uint32_t)getpid(), is = DLPI_LOAD_RLX(&s3->ios), then; /* S6 */
     do then = (is >> 32 == pid ? is : pid << 32) + (uint64_t)(int64_t)change;
     while (!DLPI_CAS_SEQ(&s3->ios, &is, then)); /* S6, nothing depends on its order */
 }
 
+/* Refresh the credentials of user, a dlp_s3, in the helper's thread: dlpi_s3_owner.refresh. */
 static int dlpi_s3_refresh_run(void *user, uint64_t seen, bool force, const uint32_t *stop,
                                dlp_s3_error *err) {
     dlpi_s3_common *common = ((dlp_s3 *)user)->common;

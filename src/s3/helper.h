@@ -65,8 +65,8 @@ typedef struct dlpi_s3_helper {
     uint32_t n_names;
 } dlpi_s3_helper;
 
-/* Make one: no thread yet. owner: copied, NULL: names only. Returns NULL: no memory, or no
-   descriptor, see errno. */
+/* Make a helper, without a thread yet. owner: copied; NULL: it only looks up names. Returns NULL,
+   with errno, if there is no memory or no descriptor. */
 static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
     if (!h) return NULL;
@@ -84,8 +84,8 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     return h;
 }
 
-/* By its last owner, or in a child: there the thread seems to wait still, and would be waited
-   for. */
+/* Free a helper, by its last owner or in the child of a fork. There the thread seems to wait still,
+   and destroying lock and condition would wait for it. */
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
     while (h->names) {
@@ -99,7 +99,7 @@ static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     free(h);
 }
 
-/* Give up one's share; the lock is held, and let go of. */
+/* Give up a share; the last owner frees the helper. The caller holds the lock; it is released. */
 static void dlpi_s3_helper_leave(dlpi_s3_helper *h) {
     bool last = --h->owners == 0;
     pthread_mutex_unlock(&h->lock);
@@ -114,6 +114,7 @@ static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
 
 /* ---- its thread ---- */
 
+/* Refresh credentials, in the helper's thread. The lock is held, but released meanwhile. */
 static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     uint64_t seen = h->refresh_seen;
     bool force = h->refresh_force;
@@ -130,7 +131,7 @@ static void dlpi_s3_helper_refresh_run(dlpi_s3_helper *h) {
     h->refreshes++;
 }
 
-/* Take new addresses over; what is known of those that were there before stays known. */
+/* Take over a name's new addresses. What is known of those that it had before stays known. */
 static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, uint32_t n) {
     uint64_t bad_until_ns[DLPI_S3_ADDRESSES_MAX] = {0};
     uint8_t fails[DLPI_S3_ADDRESSES_MAX] = {0};
@@ -149,7 +150,8 @@ static void dlpi_s3_name_found(dlpi_s3_name *name, const dlpi_s3_address *at, ui
     name->failed_ns = 0;
 }
 
-/* The name stays where it is meanwhile: only names that nobody asks for make room for others. */
+/* Look up a name, in the helper's thread. The lock is released meanwhile, but the name stays in its
+   place: only names that nobody asks for make room for others. */
 static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_address at[DLPI_S3_ADDRESSES_MAX];
     char why[sizeof name->why] = "";
@@ -189,8 +191,8 @@ static void *dlpi_s3_helper_thread(void *arg) {
     return NULL;
 }
 
-/* Wake the thread, or start it: with all signals blocked, so that handlers run in the user's.
-   Returns 0 or errno. The lock is held. */
+/* Wake the thread, or start it, with all signals blocked, so that handlers run in the user's
+   threads. The caller holds the lock. Returns 0 or an errno. */
 static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
     pthread_attr_t attr;
     sigset_t all, before;
@@ -212,7 +214,7 @@ static int dlpi_s3_helper_wake(dlpi_s3_helper *h) {
 
 /* ---- what the io asks of it ---- */
 
-/* Let a refresh end, which was told to: mostly within 50 ms, and it may call the user's log. */
+/* Wait at most 300 ms for the end of a refresh that was told to stop; it may still log. */
 static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     struct timespec until;
     int rc = 0;
@@ -223,9 +225,9 @@ static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
     while (h->refreshing && rc == 0) rc = pthread_cond_timedwait(&h->work, &h->lock, &until);
 }
 
-/* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
-   there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
-   up, at most 300 ms. */
+/* Give up the io's share of a helper. Its thread is joined if it is idle, and else left to itself.
+   A refresh is waited for, at most 300 ms. In the child of a fork there is no thread, and what it
+   held when the process forked is left as it is. */
 static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
     bool join;
@@ -250,16 +252,16 @@ static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     if (join) pthread_join(thread, NULL);
 }
 
-/* To be watched for reading. */
+/* Return the descriptor that is readable when there is news. */
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
-/* Before its news is looked at. */
+/* Reset news_fd, before the news is looked at. */
 static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
     if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
 
-/* Room for one more name, perhaps that of one long unused; NULL: no memory. */
+/* Make room for one more name, perhaps that of one long unused. Returns NULL if there is none. */
 static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     dlpi_s3_name **oldest = NULL, *name;
     if (h->n_names < DLPI_S3_NAMES_MAX) {
@@ -281,6 +283,7 @@ static dlpi_s3_name *dlpi_s3_name_new(dlpi_s3_helper *h) {
     return name;
 }
 
+/* Find or make the record of a name. Returns NULL if there is no room. The lock is held. */
 static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint16_t port) {
     dlpi_s3_name *name = h->names;
     uint64_t random = dlpi_s3_now_ns() ^ (uint64_t)h->pid << 40 ^ 1;
@@ -294,7 +297,7 @@ static dlpi_s3_name *dlpi_s3_name_get(dlpi_s3_helper *h, const char *host, uint1
     return name;
 }
 
-/* The next in turn that has not failed lately; else the one whose time is over first. */
+/* Choose the next address in turn that has not failed lately, else the one to be tried first. */
 static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address *out) {
     uint32_t best = name->turn % name->n;
     for (uint32_t k = 0; k < name->n; k++) {
@@ -313,7 +316,7 @@ static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
     return true;
 }
 
-/* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
+/* Have the thread look up a name if that is due. Returns 0, or an errno if there is no thread. */
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
     bool lost = dlpi_s3_name_lost(name, now);
     bool fresh =
@@ -326,6 +329,7 @@ static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now)
     return rc;
 }
 
+/* Give an address of a name; the lock is held. Returns as dlpi_s3_helper_address does. */
 static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t port,
                                dlpi_s3_address *out, int *errnum, char *why, size_t size) {
     dlpi_s3_name *name = dlpi_s3_name_get(h, host, port);
@@ -348,10 +352,9 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
     return DLP_ERR_REMOTE;
 }
 
-/* Give an address of a host: numbers at once, names in turn. Returns 0; 1: not known yet, news_fd
-   will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
-   DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
-   wait. */
+/* Give an address of a host: of a number at once, of a name in turn. Does not wait. Returns 0; 1:
+   not known yet, ask again when news_fd is readable; DLP_ERR_REMOTE: not found (errnum EAGAIN:
+   perhaps later, or ENXIO); or another error code. why and errnum are set with an error. */
 static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
                                   dlpi_s3_address *out, int *errnum, char *why, size_t size) {
     int code = DLP_ERR_FORKED;
@@ -368,8 +371,8 @@ static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t 
     return code;
 }
 
-/* An address failed, or did not. Those that fail while it is put last already are of the same
-   failure: many connections are tried at once, and it is not away for longer for that. */
+/* Note that an address has worked or failed. If it fails while it is put last already, that is the
+   same failure: many connections are tried at once, and do not make the time longer. */
 static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint64_t now) {
     bool again = name->bad_until_ns[i] > now;
     if (worked) {
@@ -380,8 +383,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
     name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
 }
 
-/* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns true if an address did not fail lately: try
+/* Note how connecting to an address of a host went. One that failed is put last for a while. If all
+   have failed, the name is looked up again. Returns true if an address did not fail lately: try
    that one at once. */
 static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
                                  bool worked) {
@@ -400,9 +403,9 @@ static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi
     return another;
 }
 
-/* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
-   when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
-   has no owner). */
+/* Have the credentials refreshed, unless that was done since version seen. news_fd is readable when
+   it is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread: errno), or DLP_ERR_ARG (no
+   owner). */
 static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
     int rc;
     if (!h->owner.refresh) return DLP_ERR_ARG;
@@ -419,7 +422,7 @@ static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool
     return rc == 0 ? 0 : DLP_ERR_SYSTEM;
 }
 
-/* How many refreshes have ended; err: how the last one did, code 0 if well. */
+/* Return how many refreshes have ended. err: gets the last one's error, code 0 if it went well. */
 static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
     uint64_t n;
     pthread_mutex_lock(&h->lock);

@@ -120,7 +120,8 @@ static bool dlpi_s3_http_is_token(unsigned char c) { /* 9110, 5.6.2 */
     return (set[c >> 5] >> (c & 31)) & 1;
 }
 
-/* No control bytes but tabs. Eight at a time: a byte below 32 borrows, one of 127 becomes zero. */
+/* True if a text has no control bytes but tabs. It looks at eight bytes at a time: a byte below 32
+   borrows, a byte of 127 becomes zero. */
 static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
     size_t i = 0;
@@ -137,7 +138,7 @@ static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     return true;
 }
 
-/* Whether s is word (lower case), in any case. Both are of n bytes. */
+/* True if s is word, which is in lower case, in any case. Both have n bytes. */
 static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
@@ -147,7 +148,7 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-/* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
+/* Take the next element off a comma-separated list, *s (9110, 5.6.1). False: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
         const char *comma = memchr(*s, ',', *n);
@@ -163,6 +164,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
 
 /* ---- header fields ---- */
 
+/* Refuse the answer, for good. Returns DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
     h->at = DLPI_S3_AT_BAD;
     h->keep_alive = false;
@@ -173,7 +175,7 @@ static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
 /* What to do about all of them. */
 static const char dlpi_s3_http_cure[] = "; check endpoint and proxy, which must speak HTTP/1.1";
 
-/* Keep a value whole, or "". */
+/* Keep a value that fits, else "". */
 static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[0] = 0;
     if (n >= size) return;
@@ -181,14 +183,15 @@ static void dlpi_s3_http_keep(char *to, size_t size, const char *s, size_t n) {
     to[n] = 0;
 }
 
-/* For what is shown: as much as fits, printable. */
+/* Keep as much of a value as fits, printable, to show it. */
 static void dlpi_s3_http_keep_shown(char *to, size_t size, const char *s, size_t n) {
     if (n >= size) n = size - 1;
     for (size_t i = 0; i < n; i++) to[i] = s[i] > 32 && s[i] < 127 ? s[i] : '?';
     to[n] = 0;
 }
 
-/* Name a header, and the value that is wrong. The line is not needed any more. */
+/* Refuse an answer for the value s of a header; must: what it has to be. h->line, which is not
+   needed any more, gets the message. Returns BAD. */
 DLPI_COLD static int dlpi_s3_http_bad_value(dlpi_s3_http *h, const char *name, const char *s,
                                             size_t n, const char *must) {
     char said[32];
@@ -204,7 +207,7 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two values apart that are not kept. */
+/* Return the FNV-1a hash of a value, which tells two values apart that are not kept. */
 static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
     uint64_t sum = 14695981039346656037u;
     for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
@@ -270,7 +273,8 @@ static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
     h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
-/* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
+/* Parse "bytes 0-9/100", or with a star for the total, or for first and last (9110, 14.4). Each
+   number that a star replaces is UINT64_MAX. Returns false if it is no such text. */
 static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_t *last,
                                uint64_t *total) {
     const char *slash, *dash;
@@ -317,8 +321,7 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
         h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
-/* A field of the service's own, with a long name. */
-/* One field; its name's length picks those it may be. */
+/* Take in one header field, whose name has k bytes. Returns 0 or BAD. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
 #define DLPI_S3_NAMED(word) (k == sizeof word - 1 && dlpi_s3_http_is(name, word, k))
@@ -358,7 +361,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
 #undef DLPI_S3_NAMED
 }
 
-/* A header or trailer line, without its end. Trailers are checked, but mean nothing: 9110, 6.5. */
+/* Parse a line of the head or of trailers, which mean nothing (9110, 6.5). Returns 0 or BAD. */
 static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     const char *value = s;
     size_t k = 0;
@@ -376,7 +379,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 
 /* ---- lines ---- */
 
-static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
+/* Clear what a head tells, for the next head: also after a 1xx. */
+static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
     memset(h->has_crc, 0, sizeof h->has_crc);
@@ -398,13 +402,14 @@ static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-static void dlpi_s3_http_retry(dlpi_s3_http *h) { /* by the server's clock, where it tells it */
+/* Turn a Retry-After date into seconds from now, by the server's clock if it tells it. */
+static void dlpi_s3_http_retry(dlpi_s3_http *h) {
     int64_t now = h->date_s >= 0 ? h->date_s : dlpi_s3_real_s();
     if (h->retry_at_s < 0 || h->retry_after_s >= 0) return;
     h->retry_after_s = h->retry_at_s > now ? h->retry_at_s - now : 0;
 }
 
-/* How the body ends: 9112, 6.3; whether the connection stays: 9.3. */
+/* Find out how the body ends (9112, 6.3), and whether the connection stays (9112, 9.3). */
 static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     bool lies = h->status == 204 && (h->chunked || h->content_length > 0);
     h->no_body = h->no_body || h->status == 204 || h->status == 304;
@@ -419,6 +424,7 @@ static void dlpi_s3_http_frame(dlpi_s3_http *h) {
     h->head_done = true;
 }
 
+/* Judge a head that is whole. Returns HEAD; 0 after a 1xx: another head follows; or BAD. */
 static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
     if (h->status == 101)
         return dlpi_s3_http_bad(h, "the answer is 101, and no other protocol was asked for");
@@ -441,7 +447,7 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
     return DLPI_S3_HTTP_HEAD;
 }
 
-/* 9112, 7.1: hexadecimal digits, then perhaps extensions, which mean nothing to us (7.1.1). */
+/* Parse a chunk's line: hexadecimal digits, perhaps extensions (9112, 7.1). Returns 0 or BAD. */
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
@@ -463,7 +469,7 @@ static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-/* A whole line, its LF included. Returns 0: go on; or what feed returns. */
+/* Parse a whole line, its LF included. Returns 0 to go on, HEAD or BAD. */
 static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     if (n < 2 || s[n - 2] != '\r') return dlpi_s3_http_bad(h, "a line ends without CR");
     if (!dlpi_s3_http_is_text(s, n - 2)) return dlpi_s3_http_bad(h, "a control byte in a line");
@@ -479,7 +485,8 @@ static int dlpi_s3_http_line(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
-/* Said before the line is whole: what is not HTTP may never send a line's end. */
+/* True if a status line may begin with these bytes. It is asked before the line is whole, because
+   what is not HTTP may never send a line's end. */
 static bool dlpi_s3_http_begins(const dlpi_s3_http *h, const char *s, size_t n) {
     static const char words[] = "HTTP/1.";
     for (size_t i = h->line_n; i < 7 && i < h->line_n + n; i++)
@@ -487,7 +494,7 @@ static bool dlpi_s3_http_begins(const dlpi_s3_http *h, const char *s, size_t n) 
     return true;
 }
 
-/* Take a line, or the beginning of one, which is kept. Returns 0: go on, unless all is used. */
+/* Take a line, or keep its beginning; *used counts it. Returns 0 to go on, or HEAD, or BAD. */
 static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *used) {
     size_t most = h->at == DLPI_S3_AT_SIZE ? DLPI_S3_HTTP_CHUNK_LINE : DLPI_S3_HTTP_LINE;
     size_t look = n < most - h->line_n ? n : most - h->line_n;
@@ -512,14 +519,14 @@ static int dlpi_s3_http_take(dlpi_s3_http *h, const char *s, size_t n, size_t *u
 
 /* ---- bodies ---- */
 
-/* Body bytes that may be read from the connection straight to where they belong, before feed is
-   called again; 0: feed must see what comes. */
+/* Return how many body bytes may be read straight to their place before feed is called again; 0:
+   feed must see what comes. */
 static uint64_t dlpi_s3_http_direct(const dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_LENGTH || h->at == DLPI_S3_AT_CHUNK) return h->left;
     return h->at == DLPI_S3_AT_CLOSE ? (uint64_t)INT64_MAX : 0;
 }
 
-/* Of them, n were. Returns MORE, END, or BAD: those were too many. */
+/* Note that n bytes were read straight (dlpi_s3_http_direct). Returns MORE, END, BAD: too many. */
 static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     if (n > dlpi_s3_http_direct(h)) return dlpi_s3_http_bad(h, "more was read than the answer has");
     if (h->at == DLPI_S3_AT_CLOSE || n == 0) return DLPI_S3_HTTP_MORE;
@@ -546,10 +553,10 @@ static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
     dlpi_s3_http_clear(h);
 }
 
-/* Look at n bytes more; *used of them belong to the answer and need not be offered again. Returns
+/* Parse n bytes more; *used of them belong to the answer and need not be offered again. Returns
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
-   run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
-   belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
+   run of the body is at *body, inside the bytes given; END: the answer is whole, the rest belongs
+   to nobody; or BAD. Call again, with the rest, until MORE, END or BAD. */
 static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_t *used,
                              const char **body, size_t *body_n) {
     int rc = 0;
@@ -580,7 +587,7 @@ static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_
     return rc;
 }
 
-/* The connection ended. Returns END: the answer was whole; BAD. */
+/* Take in that the connection has ended. Returns END if the answer is whole, else BAD. */
 static int dlpi_s3_http_eof(dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_CLOSE) {
         h->at = DLPI_S3_AT_END;

@@ -40,7 +40,7 @@ static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n
     return strlen(q->section) == n && memcmp(s, q->section, n) == 0;
 }
 
-/* "[name]", perhaps a comment. */
+/* Parse a line "[name]", perhaps with a comment. Returns -1 if it is no such line. */
 static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *end = memchr(s, ']', n), *inner = s + 1, *rest;
     size_t n_inner, n_rest;
@@ -66,7 +66,7 @@ static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
     q->out[n] = '\0';
 }
 
-/* Split "name = value". Returns false: there is no name, or no '='. */
+/* Split "name = value". Returns false if there is no name, or no '='. */
 static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const char **value,
                               size_t *n_value) {
     const char *equals = memchr(s, '=', n);
@@ -79,7 +79,7 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* Read a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
+/* Parse a line "name = value", where a comment may follow a blank. Returns -1 if it is no such
    line. */
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
@@ -95,7 +95,7 @@ static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
-/* An indented line, trimmed. */
+/* Parse an indented line, trimmed: it continues a setting. Returns -1 if it may not be here. */
 static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
     size_t n_name, n_value, have;
@@ -121,7 +121,7 @@ static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
     return *s == '[' ? dlpi_s3_ini_header(q, s, n) : dlpi_s3_ini_setting(q, s, n);
 }
 
-/* Ask. Returns 0 (see found, cut), or the number of the line that makes no sense. */
+/* Ask a text. Returns 0, with q->found and q->cut, or the number of a line that makes no sense. */
 static int dlpi_s3_ini_ask(dlpi_s3_ini *q, const char *text, size_t n) {
     const char *at = text, *end = text + n, *stop;
     if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) at += 3;
@@ -151,7 +151,8 @@ static void dlpi_s3_profiles_close(dlpi_s3_profiles *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* Ask file i. kind: "profile" or "services". Returns 1: found, 0: not, or an error. */
+/* Ask file i (0: config, 1: credentials). kind: "profile" or "services"; name NULL: only for the
+   section. Returns 1: found, 0: not, or an error code. */
 static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *kind,
                                 const char *section, const char *name, const char *sub, char *out,
                                 size_t size, dlp_s3_error *err) {
@@ -182,8 +183,8 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
     return q.found;
 }
 
-/* Find a setting of the profile, or one nested below it, the credentials file's first. Returns the
-   number of the file, from 1: there, and not empty; 0: not; or an error. */
+/* Find a setting of the profile, or one nested below it (sub), first in the credentials file.
+   Returns the file's number, from 1; 0: it is missing or empty; or an error code. */
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
@@ -194,14 +195,14 @@ static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, co
     return 0;
 }
 
-/* Get a setting of the profile. Returns 1, 0, or an error. */
+/* Get a setting of the profile. Returns 1: it is there, 0: missing or empty, or an error code. */
 static int dlpi_s3_profiles_get(const dlpi_s3_profiles *p, const char *name, char *out, size_t size,
                                 dlp_s3_error *err) {
     int file = dlpi_s3_profiles_find(p, name, NULL, out, size, err);
     return file > 0 ? 1 : file;
 }
 
-/* Whether the profile is there. Also finds lines that make no sense, wherever they are. */
+/* Look for the profile, and for bad lines anywhere. Returns 1: there, 0: not, or an error code. */
 static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     int there[2];
     p->strict_default = true;
@@ -215,8 +216,8 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     return there[0] || there[1];
 }
 
-/* Read them. A file that is not there is empty, and so is one in the home directory that may not be
-   read: programs run under other users' homes. */
+/* Read the two files. A missing one counts as empty; so does one in the home directory that may not
+   be read, since programs run under other users' homes. */
 static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     memset(p, 0, sizeof *p);

@@ -9,18 +9,20 @@ typedef struct dlpi_s3_json {
     const char *at, *end;
 } dlpi_s3_json;
 
-static char dlpi_s3_json_peek(dlpi_s3_json *j) { /* NUL: none */
+/* Return the next character that is no white space; NUL at the end. */
+static char dlpi_s3_json_peek(dlpi_s3_json *j) {
     while (j->at < j->end && dlpi_s3_is_space(*j->at)) j->at++;
     return j->at < j->end ? *j->at : '\0';
 }
 
+/* Pass over c, if it is the next character. Returns whether it was. */
 static bool dlpi_s3_json_take(dlpi_s3_json *j, char c) {
     if (c == '\0' || dlpi_s3_json_peek(j) != c) return false;
     j->at++;
     return true;
 }
 
-/* Pass over a string; inside: what is between its quotes. */
+/* Pass over a string. inside: gets what is between its quotes. Returns false if there is none. */
 static bool dlpi_s3_json_string(dlpi_s3_json *j, dlpi_s3_span *inside) {
     if (!dlpi_s3_json_take(j, '"')) return false;
     inside->at = j->at;
@@ -78,7 +80,7 @@ static bool dlpi_s3_json_name(dlpi_s3_json *j, dlpi_s3_span *name) {
 }
 
 /* Pass over a value and all that is in it, without recursion: objects has a bit for each level that
-   is open. */
+   is open. Returns false if that is no JSON. */
 static bool dlpi_s3_json_value(dlpi_s3_json *j) {
     uint64_t objects = 0;
     int depth = 0;
@@ -119,7 +121,7 @@ static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
     return v;
 }
 
-/* Add the inside of a string with its escapes resolved. Returns false: one of them is bad. */
+/* Add the inside of a string, with its escapes resolved. Returns false if an escape is bad. */
 static bool dlpi_s3_json_decode(dlpi_s3_out *o, dlpi_s3_span s) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *end = s.at + s.n;
@@ -156,8 +158,8 @@ static bool dlpi_s3_json_same(dlpi_s3_span name, const char *wanted) {
     return dlpi_s3_json_decode(&o, name) && dlpi_s3_out_end(&o) && strcmp(buf, wanted) == 0;
 }
 
-/* Read a member of the outermost object: a string, a number, true or false, as text. out: always
-   terminated; "" where there is none. Returns false: it is not there, is something else (null),
+/* Read a member of the outermost object as text: a string, a number, true or false. out is always
+   terminated. Returns false, with "" in out, if the member is missing, is something else (null),
    does not fit, or the text is not JSON. Of two members of one name the first counts. */
 static bool dlpi_s3_json_text(const char *json, size_t n, const char *name, char *out,
                               size_t size) {

@@ -85,7 +85,8 @@ struct dlp_s3_list {
 
 /* ---- A page. */
 
-/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+/* True if a key may come after *last, the key before it, which it then replaces. It must lie
+   behind, or with any_order only differ. */
 static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
     int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
     if (order == 0 || (order < 0 && !l->any_order)) return false;
@@ -93,9 +94,9 @@ static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
-   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
-   what is wrong. */
+/* Check that the segment's request asked for a key: it begins with prefix, and lies behind
+   start_after or the segment's split. A common prefix may also be the beginning of start_after,
+   since some of its keys lie behind. Returns NULL or an error text. */
 static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
                                       bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
@@ -113,8 +114,8 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return l->why;
 }
 
-/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
-   Returns NULL, or what is wrong. */
+/* Decode and check a page's records of one kind. *last gets the last of their keys, or that of the
+   pages before. Returns NULL or an error text. */
 static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
                                       dlpi_s3_key *last) {
     dlpi_s3_run *run = &l->now.run[kind];
@@ -133,8 +134,8 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
     return wrong;
 }
 
-/* Refuse a token that leads back, or a list would have no end: the one before, and one that is
-   taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+/* True if a token leads back to an earlier page: such a list would have no end. Compared are the
+   last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
 static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
@@ -147,8 +148,8 @@ static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     return false;
 }
 
-/* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
-   keys are made of. */
+/* Guess how many keys the segment has left (s->left) by the density of its last page, whose block
+   is b. Learn, too, which bytes keys are made of. */
 static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
     dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
     dlpi_s3_record r;
@@ -166,7 +167,8 @@ static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_
     s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
 }
 
-/* Have the segment go on behind the page of which a block was made. */
+/* Move the segment on behind the page that was parsed last: its state, token and last key. The
+   page's block b is appended to the segment's blocks, or freed if it is empty. */
 static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
     const dlpi_s3_key *last = &l->last[0];
     if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
@@ -192,8 +194,8 @@ static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block
     l->held += b->n;
 }
 
-/* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
-   again. */
+/* Parse and check a page of the segment that has come in body, and keep its records. Returns NULL
+   or an error text; then the page can be asked for again. */
 static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
                                      size_t n) {
     dlpi_s3_page *p = &l->now;
@@ -221,14 +223,14 @@ static dlpi_s3_segment *dlpi_s3_segment_new(void) {
     return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
 }
 
-/* Remember the last key that was given out, if it is of the segment's first block. */
+/* Remember the last key that was given out of the segment's first block, if any was. */
 static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
     dlpi_s3_record r;
     if (!s->blocks || s->blocks->at == 0) return;
     dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
 }
 
-/* Free the segment's first block, all of which was given out, or the segment goes. */
+/* Free the segment's first block. Its records were given out, or the segment is being dropped. */
 static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     dlpi_s3_block *b = s->blocks;
     l->held -= b->n;
@@ -236,7 +238,7 @@ static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     free(b);
 }
 
-/* Free the first segment. */
+/* Free the list's first segment. */
 static void dlpi_s3_list_drop(dlp_s3_list *l) {
     dlpi_s3_segment *s = l->first;
     while (s->blocks) dlpi_s3_list_drop_block(l, s);
@@ -245,7 +247,7 @@ static void dlpi_s3_list_drop(dlp_s3_list *l) {
     free(s);
 }
 
-/* Join segments that are over with those behind them that are, too. */
+/* Join each segment that is over with the segments right behind it that are over, too. */
 static void dlpi_s3_list_join(dlp_s3_list *l) {
     for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
         if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
@@ -263,7 +265,8 @@ static void dlpi_s3_list_join(dlp_s3_list *l) {
     }
 }
 
-/* Split the segment. Returns the one behind the split; NULL: no memory. */
+/* Split the segment in two at a key. left: how many keys the second seems to have. Returns the
+   second segment, or NULL if there is no memory. */
 static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
                                          const dlpi_s3_key *split, double left) {
     dlpi_s3_segment *more = dlpi_s3_segment_new();
@@ -281,8 +284,8 @@ static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
     return more;
 }
 
-/* Split the segment behind the groups of keys that begin as its last page does, at most n times.
-   Returns whether it was split. */
+/* Split the segment behind groups of keys that begin as its last page does, at most n times. from:
+   bytes that all of its keys share. Returns whether it was split. */
 static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
     dlpi_s3_segment *at = s;
     dlpi_s3_key *split = &l->last[0];
@@ -300,7 +303,7 @@ static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from,
     return at != s;
 }
 
-/* Split the segment, into at most n more. Returns whether that was possible. */
+/* Split the segment into at most n more. Returns false if that was not possible. */
 static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
     const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
@@ -314,15 +317,16 @@ static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     return true;
 }
 
-/* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+/* True if the segment, the i-th, may have a page under way. Segments behind the first may not while
+   too many bytes are kept before their turn. */
 static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
     if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
     return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
            (i < l->most && l->held < DLPI_S3_LIST_HOLD);
 }
 
-/* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
-   may be asked for. */
+/* Return the segment that seems to have most keys left, or NULL if none is worth a split. *out gets
+   the number of pages that may still be asked for. */
 static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
     dlpi_s3_segment *longest = NULL;
     uint32_t i = 0, under_way = 0;
@@ -339,7 +343,7 @@ static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out
     return *out > 0 ? longest : NULL;
 }
 
-/* Split segments until as many pages can be asked for as may be. */
+/* Split segments until as many pages can be asked for as are allowed at once. */
 static void dlpi_s3_list_spread(dlp_s3_list *l) {
     dlpi_s3_segment *s;
     uint32_t n;
@@ -350,7 +354,7 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-/* Write the query of the segment's next page, its names in order. */
+/* Write the query of the segment's next page, its parameters in the order of their names. */
 static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
@@ -365,7 +369,7 @@ static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, c
     dlpi_s3_out_end(&o);
 }
 
-/* Say what is wrong with the segment's next page. */
+/* Tell in *err (if not NULL) what is wrong with the segment's next page. Returns code. */
 static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
                             dlp_s3_error *err, const char *what) {
     char place[120] = "";
@@ -381,7 +385,7 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int 
     return code;
 }
 
-/* A record for one more page, with room for its answer; NULL: no memory. */
+/* Return a record for a page request, with room for the answer, or NULL if there is no memory. */
 static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     dlpi_s3_page_request *a = l->asks;
     while (a && a->of) a = a->next;
@@ -398,7 +402,8 @@ static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     return a->body ? a : NULL;
 }
 
-/* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+/* Send the request for the segment's next page. Returns DLP_OK, DLP_ERR_MEMORY, or a code of
+   dlpi_s3_submit, such as DLP_FULL. */
 static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
     dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
@@ -420,7 +425,8 @@ static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *er
     return rc;
 }
 
-/* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+/* Send page requests for all segments that may have one. Returns DLP_OK if any page is under way,
+   else the code of what failed. */
 static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     uint32_t i = 0;
     int rc = DLP_OK;
@@ -430,7 +436,7 @@ static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     return l->over.out > 0 || l->over.first ? DLP_OK : rc;
 }
 
-/* Give up all pages that are under way. */
+/* Cancel all page requests of the list. */
 static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     while (dlpi_s3_over_take(&l->over)) continue;
     for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
@@ -439,7 +445,8 @@ static void dlpi_s3_list_cancel(dlp_s3_list *l) {
     }
 }
 
-/* Begin the list again, page after page, behind the last key that was given out. */
+/* Begin the list again in one segment, page after page, because the server does not list from a key
+   on. Keys that were given out are passed over. */
 static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     dlpi_s3_segment *s = l->first;
     dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
@@ -454,7 +461,8 @@ static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
     l->most = 1;
 }
 
-/* A page's request has ended badly. */
+/* Note that the request of a page failed. The segment tells it when its turn comes; but if the
+   server refuses to start at a split, the list goes on page after page. */
 static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_segment *s = a->of;
     int status = a->r.error.http_status;
@@ -472,8 +480,8 @@ static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
     dlpi_s3_one_line(s->error.message);
 }
 
-/* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
-   it takes, or twice as much if the server does not tell. */
+/* Take in the end of a page's request. If the answer did not fit, the next request has more room:
+   as much as the answer takes, or twice as much if the server does not tell. */
 static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
     dlpi_s3_segment *s = a->of;
@@ -500,7 +508,8 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     a->of = NULL;
 }
 
-/* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+/* Ask for pages, and take in those that have come. wait: wait until at least one comes. Returns
+   DLP_OK, or the code of what failed. */
 static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
     dlp_s3_request *r;
     int rc;
@@ -524,7 +533,7 @@ static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
 
 /* ---- Calls. */
 
-/* Copy what of a description is given. Returns NULL, or what is wrong. */
+/* Copy the texts of a desc. Returns NULL or an error text. */
 static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d) {
     if (!dlpi_s3_copy(l->bucket, sizeof l->bucket, d->bucket))
         return "bucket: must have at most 255 bytes";
@@ -537,8 +546,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
-   delimiter is asked for page after page. */
+/* Return how many pages to ask for at once, of an io's requests. It is 1 with any_order, and with a
+   delimiter, since splits would fall into common prefixes. */
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
     if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;

@@ -37,7 +37,7 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
-/* The bytes that an entry's length says; 0: none, or they are not known. */
+/* Return the bytes of an entry with this length field; 0: it has none, or they are not known. */
 static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
@@ -56,14 +56,15 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The ETag that stands behind a key in the manifest's text; "": none. */
+/* Return the ETag that stands behind a key in the manifest's text; it may be "". */
 static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
 
 static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
     return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
 }
 
-/* The place of a key of a version, or the empty one that it would take. */
+/* Return the place in the table of a key with this ETag. If the table lacks the key, it is the
+   empty place that the key would take. n: bytes of the key. */
 static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
                                    const char *etag) {
     uint64_t mask = m->places - 1;
@@ -74,7 +75,7 @@ static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, si
     }
 }
 
-/* Have a table that one more key leaves half empty at least. */
+/* Make the table so large that one more key leaves half of it empty. False: there is no memory. */
 static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
     if (m->places > 0 && (m->n_keys + 1) * 2 <= m->places) return true;
@@ -90,11 +91,13 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     return true;
 }
 
-/* Make an array longer. Returns it, or NULL: there is no memory, and it is as it was. */
+/* Change the length of an array to n elements. Returns the array, or NULL if there is no memory:
+   the old array is then untouched. */
 static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
+/* Change the room for entries. Returns false if there is no memory; m->room is then as it was. */
 static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
     void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
     if (offset) m->offset = offset;
@@ -125,8 +128,8 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
     return more > want ? more : want + 64;
 }
 
-/* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
-   long as keys rise, as those of a list do, a key that is not the last one is new. */
+/* Find a key with this ETag, or add it. Returns its number, DLP_ERR_MEMORY or DLP_ERR_LIMIT. As
+   long as keys rise, as they do in a list, a key that is not the last one is new. */
 static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
     size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
@@ -164,7 +167,8 @@ static dlpi_src_mark dlpi_src_mark_of(const dlp_s3_manifest *m) {
     return (dlpi_src_mark){m->n, m->n_keys, m->text_bytes};
 }
 
-/* Many entries were added, or, with a mark, are not to have been. What only adding wants goes. */
+/* End the adding of many entries: free the table of keys and the unused room. back: where the
+   manifest returns to, so that later entries are undone; NULL: all entries stay. */
 static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *back) {
     if (back) {
         m->n = back->n;
@@ -178,14 +182,14 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
-/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+/* True if an ETag may be sent in If-Match: it is strong, and of characters that a head may have. */
 static bool dlpi_src_etag_good(const char *etag) {
     size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
     return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
            etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
 }
 
-/* What is wrong with an entry, or NULL. */
+/* Return a text that tells what is wrong with an entry, or NULL if nothing is. */
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
@@ -199,7 +203,7 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     return NULL;
 }
 
-/* As dlp_s3_manifest_add; the entry is in order. */
+/* Add an entry in which nothing is wrong. Returns DLP_OK, DLP_ERR_MEMORY or DLP_ERR_LIMIT. */
 static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     int64_t key;
     if (m->n == UINT64_C(1) << 40) return DLP_ERR_LIMIT;
@@ -289,7 +293,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
-/* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
+/* Read a line without its end. Returns the number of its bytes, -1 at the end of the file, or -2 if
+   the line is longer than DLPI_SRC_LINE_MOST. */
 static int dlpi_src_line(FILE *f, char *line) {
     int n = 0, c;
     while ((c = getc(f)) != EOF && c != '\n') {
@@ -300,7 +305,7 @@ static int dlpi_src_line(FILE *f, char *line) {
     return c == EOF && n == 0 ? -1 : n;
 }
 
-/* Decode a key in its place. Returns what is wrong with it, or NULL. */
+/* Decode the %XX of a key in its place. Returns NULL or an error text. */
 static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
     for (const char *at = key; *at != 0; at++) {
@@ -322,7 +327,7 @@ static const char *dlpi_src_key_decode(char *key) {
     return NULL;
 }
 
-/* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
+/* Parse a line of n bytes into an entry; its texts stay there. Returns NULL or an error text. */
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;
@@ -354,6 +359,7 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     return dlpi_src_entry_wrong(e);
 }
 
+/* Add an entry for each line of a file that is no comment. Returns DLP_OK or an error code. */
 static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
                                    dlp_s3_error *err) {
     char line[DLPI_SRC_LINE_MOST + 1];
@@ -390,6 +396,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
     return rc;
 }
 
+/* Write an entry as a line: its key escaped, without the columns that say nothing. */
 static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);

@@ -68,13 +68,13 @@ static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
     return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
 }
 
-/* Read the record at a place: its head is copied, its key is where it lies. */
+/* Read the record at a place: its head into *r. Returns its key, which stays where it is. */
 static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
     memcpy(r, at, sizeof *r);
     return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
 }
 
-/* Make room for one more record, the longest there is. Returns its place, or NULL. */
+/* Make room for one more record of any size. Returns its place, or NULL if there is no memory. */
 static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     size_t want = run->n + sizeof(dlpi_s3_record) + DLPI_S3_KEY_TEXT + 1 + 80 + 8;
     if (want > run->size) {
@@ -87,13 +87,14 @@ static char *dlpi_s3_run_room(dlpi_s3_run *run) {
     return run->at + run->n;
 }
 
-/* Name an element, and say what is wrong with it. */
+/* Write "<name> what" into p->why, the page's error text. Returns that text. */
 static const char *dlpi_s3_page_wrong(dlpi_s3_page *p, dlpi_s3_span name, const char *what) {
     snprintf(p->why, sizeof p->why, "<%.*s> %s", name.n < 40 ? (int)name.n : 40, name.at, what);
     return p->why;
 }
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+/* Read the text of the element that x has just opened into to. n: gets its length, may be NULL.
+   Returns NULL or an error text. */
 static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, size_t size,
                                      size_t *n) {
     dlpi_s3_out o = {to, size, 0};
@@ -105,7 +106,7 @@ static const char *dlpi_s3_page_text(dlpi_s3_page *p, dlpi_s3_xml *x, char *to, 
     return strlen(to) == o.n ? NULL : dlpi_s3_page_wrong(p, name, "has a zero byte");
 }
 
-/* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
+/* Read the element Contents that x has just opened into a record. Returns NULL or an error text. */
 static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
     char *at = dlpi_s3_run_room(run), text[80] = "", etag[80] = "";
@@ -144,7 +145,7 @@ static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read a common prefix, whose element x has just opened. Returns NULL, or what is wrong. */
+/* Read the common prefix that x has just opened into a record. Returns NULL or an error text. */
 static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
     char *at = dlpi_s3_run_room(run);
@@ -161,7 +162,7 @@ static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return NULL;
 }
 
-/* Read one of the outermost elements that x has just opened. Returns NULL, or what is wrong. */
+/* Read the element of the outermost level that x has just opened. Returns NULL or an error text. */
 static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     char text[16] = "";
     const char *wrong = NULL;
@@ -180,8 +181,8 @@ static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
     return wrong;
 }
 
-/* Parse a page into p: its records, whether there are more pages, and with which token. Returns
-   NULL, or what is wrong. */
+/* Parse a page into p: its records, whether there are more pages, and the token of the next one.
+   Returns NULL or an error text. */
 static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n) {
     dlpi_s3_xml x;
     bool inside = false; /* of CommonPrefixes */
@@ -215,7 +216,7 @@ static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n
     return NULL;
 }
 
-/* Undo the escapes of a run's keys, whose records move down. Returns NULL, or what is wrong. */
+/* Undo escapes of a run's keys, if there are any; records move. Returns NULL or an error text. */
 static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     size_t to = 0;
     dlpi_s3_record r;
@@ -238,8 +239,8 @@ static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
     return NULL;
 }
 
-/* The record of a page that comes next: of its objects at at[0], or of its prefixes at at[1].
-   Returns which, or -1: the page is over. */
+/* Choose the next record in the order of keys: the object at at[0] or the prefix at at[1]. Returns
+   DLPI_S3_OBJECTS or DLPI_S3_PREFIXES, or -1 at the end of the page. */
 static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
     dlpi_s3_record r;
     bool object = at[0] < p->run[0].n, prefix = at[1] < p->run[1].n;
@@ -248,8 +249,8 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
-   (NULL: no end). Returns it, or NULL: no memory. */
+/* Merge a page's records into a new block, in the order of their keys. Keys up to low (if it has
+   bytes) and behind high (if it is not NULL) are left out. Returns NULL if there is no memory. */
 static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
                                          const dlpi_s3_key *high) {
     dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
@@ -271,7 +272,7 @@ static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_ke
     return b;
 }
 
-/* Give the block's next record, if it has one. The key is the block's. */
+/* Read the block's next record; its key stays in the block. Returns false if there is none. */
 static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     dlpi_s3_record r;
     dlpi_s3_span key;

@@ -171,15 +171,15 @@ static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc 
         dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
 }
 
-/* The time after which a request without any progress ends, and the field that says so. d: all
-   numbers resolved. */
+/* Return the time after which a request without any progress ends. *field: the field that sets it.
+   d: all numbers resolved. */
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
     bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
     *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
     return whole ? d->request_timeout_ms : d->progress_timeout_ms;
 }
 
-/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+/* Begin a thread's patience. d: all numbers resolved, -1 for no limit and for no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {
     memset(p, 0, sizeof *p);
@@ -239,7 +239,7 @@ typedef struct dlpi_s3_tries {
     uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names, sums;
 } dlpi_s3_tries;
 
-/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+/* True if an answer tells that there are too many requests. Codes: AWS' SDK reference, "Retry
    behavior"; SlowDownRead and -Write are MinIO's. */
 static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
     return status == 503 || status == 429 ||
@@ -355,6 +355,7 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
     DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
 };
 
+/* True if a rule is for this trouble. facts: DLPI_S3_IF_* of the trouble. */
 static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
     char status[16];
     if (rule->what == DLPI_S3_T_FAILURE ? t->what == DLPI_S3_T_ANSWER : t->what != rule->what)
@@ -365,8 +366,8 @@ static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t
            (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
 }
 
-/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
-   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+/* Return what to do about trouble: DLPI_S3_GIVE_UP, DLPI_S3_RETRY.. Only tries is changed, which
+   counts what has a bound of its own; dlpi_s3_retry_take tells whether a RETRY may still be had. */
 static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
     unsigned facts = dlpi_s3_facts(t);
     for (const dlpi_s3_rule *rule = dlpi_s3_rules;; rule++) { /* the last one fits all */
@@ -381,7 +382,7 @@ static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* A time of backoff * 2^n, n from 1, or down to half of that. */
+/* Return a pause of backoff * 2^n (n from 1), or down to half of it. */
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     uint64_t most = p->backoff_ns;
     while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
@@ -389,7 +390,7 @@ static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
     return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
 }
 
-/* Whether a retry may be had at the usual pause. */
+/* Take a retry from the bucket. Returns false if it is empty: then the pause is the longest. */
 static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
         return true;
@@ -397,9 +398,9 @@ static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
     return false;
 }
 
-/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
-   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
-   there is none left; *why then says so. */
+/* Take one more attempt. attempts: how many failed one after the other, 1 or more; retry_after_s:
+   what the answer asked for, or -1. Returns true with *wait_ns, the pause before it; or false with
+   *why if there is no attempt left. */
 static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
                                uint64_t *wait_ns, const char **why) {
     if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
@@ -420,7 +421,7 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
 #define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
-/* For how long it has been away by now. */
+/* Return for how many ns the server has been away; 0: it is not. */
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     return since && now_ns > since ? now_ns - since : 0;
@@ -428,8 +429,8 @@ static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
 
 enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
 
-/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
-   is to be told: this failure, that the server is away, or nothing. */
+/* Note that a request that has waited since since_ns has failed, and will be tried again. Returns
+   what to tell the log: DLPI_S3_TELL_IT, DLPI_S3_TELL_AWAY or DLPI_S3_TELL_NOTHING. */
 static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
     uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
@@ -442,7 +443,7 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
     return DLPI_S3_TELL_AWAY;
 }
 
-/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+/* Note an answer. Returns for how many ns there was none, if the log was told of that; else 0. */
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
@@ -461,12 +462,12 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
 
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
-/* The share of throttled answers above which there are too many. */
+/* Return the share of throttled answers above which there are too many. */
 static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
     return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
 }
 
-/* Enough answers have come after a cut: has it helped? If not, undo it. */
+/* Judge, when enough answers have come after a cut, whether it has helped. If not, undo it. */
 static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
     double helped = all - (all - s) / fewer; /* what the share is then */
@@ -479,7 +480,7 @@ static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
     p->share_cut = 0;
 }
 
-/* An answer came: how long after the last one? */
+/* Note that an answer came, for the mean time between answers. */
 static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
     p->answered_ns = now_ns;
@@ -488,6 +489,7 @@ static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
     p->gap_ns -= p->gap_ns / 64;
 }
 
+/* Cut the number of requests in flight, if the last cut is a period ago. */
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
@@ -503,7 +505,7 @@ static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     if (p->limit < floor) p->limit = floor;
 }
 
-/* A good answer came: let there be more in flight. */
+/* Let there be more requests in flight, because a good answer came. */
 static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
     p->risen_ns = now_ns;
@@ -515,7 +517,7 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
     p->limit = p->limit + more < p->full ? p->limit + more : p->full;
 }
 
-/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+/* Note a whole answer. throttled: it says so; ok: it ended a request of the user's well. */
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
     dlpi_s3_gap(p, now_ns);
     p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
@@ -530,7 +532,7 @@ static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttle
         DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
 }
 
-/* Requests that may be on the wire, hedges not counted. */
+/* Return how many requests may be on the wire, hedges not counted. */
 static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
 
 /* ---- hedges ---- */
@@ -549,7 +551,7 @@ static unsigned dlpi_s3_bucket(uint64_t ns) {
     return 8 * shift + (unsigned)(us >> shift);
 }
 
-/* The least time that is too long for a bucket, in nanoseconds. */
+/* Return the least time, in ns, that is too long for bucket i. */
 static uint64_t dlpi_s3_bucket_end(unsigned i) {
     if (i < 8) return (i + 1) * 1000ull;
     return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
@@ -566,12 +568,12 @@ static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+/* Note that a valid head came ns after a request for so many bytes (0: not known) was sent. */
 static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
     dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
-/* The time that percent of the samples do not exceed; there is at least one. */
+/* Return the time that percent of the samples do not exceed. There is at least one sample. */
 static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     uint32_t want = (t->total * percent + 99) / 100, sum = 0;
     unsigned i = 0;
@@ -582,14 +584,14 @@ static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
     return dlpi_s3_bucket_end(i);
 }
 
-/* A request that is no hedge went out. */
+/* Note that a request went out that is no hedge. */
 static void dlpi_s3_sent(dlpi_s3_patience *p) {
     p->hedges += (uint64_t)p->hedge_percent;
     if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
 }
 
-/* How long a request for so many bytes should wait for its first byte before it is hedged. It
-   changes as answers come. UINT64_MAX: for ever. */
+/* Return for how many ns a request for so many bytes waits for its first byte before it is hedged;
+   UINT64_MAX: for ever. This changes as answers come. */
 static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
     const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
     uint64_t ns;
@@ -601,14 +603,14 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
     return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
 }
 
-/* Take one from the budget. */
+/* Take a hedge from the budget. Returns false if there is none. */
 static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
     if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
     p->hedges -= 100;
     return true;
 }
 
-/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+/* Note the end of a hedge. won: its head came first, when the first request had waited loser_ns. */
 static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
     dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
     if (won) {

@@ -13,8 +13,8 @@ static int dlpi_s3_config_copy(char *out, size_t size, const char *name, const c
                              size - 1);
 }
 
-/* Find a setting: the variable's value (NULL: none), else the profile's. Returns 1, 0, or an error.
-   */
+/* Find a setting: the variable's value (variable may be NULL), else the profile's. Returns 1:
+   found, 0: not, or an error code. */
 static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                char *out, size_t size, dlp_s3_error *err) {
     const char *value = variable ? dlpi_s3_env(variable) : NULL;
@@ -23,7 +23,7 @@ static int dlpi_s3_config_find(const dlpi_s3_profiles *p, const char *variable, 
     return code ? code : 1;
 }
 
-/* The paths of the two files; "~/" is the home directory, as for AWS' tools. */
+/* Set the paths of the two files; "~/" is the home directory, as for AWS' tools. */
 static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     static const char *const standard[2] = {"~/.aws/config", "~/.aws/credentials"};
@@ -58,7 +58,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
-/* Whether it is the name of no region, but of endpoints, of which AWS' tools make one. */
+/* True if a region's name is that of endpoints, of which AWS' tools make a region. */
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
     size_t n = strlen(region);
@@ -69,8 +69,8 @@ static bool dlpi_s3_region_beyond(const char *region) {
     return strncmp(region, "fips-", 5) == 0 || strncmp(region, "s3-", 3) == 0;
 }
 
-/* A region becomes a part of what is signed, and of AWS' host names. Other servers' may have
-   capitals. The endpoint is known. */
+/* Find the region. It becomes a part of what is signed, and of AWS' host names; other servers'
+   regions may have capitals. The endpoint is known already. Returns DLP_OK or an error code. */
 static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                  dlp_s3_error *err) {
     const char *region = d->region && *d->region ? d->region : NULL, *from = "region";
@@ -99,7 +99,7 @@ static int dlpi_s3_config_region(dlpi_s3_config *c, const dlp_s3_desc *d, const 
     return DLP_OK;
 }
 
-/* Whether endpoints in environment and profile say nothing. */
+/* Return 1 if endpoints in environment and profile do not count, 0 if they do, or an error code. */
 static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char said[8] = "";
     int code = dlpi_s3_config_find(p, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
@@ -108,7 +108,7 @@ static int dlpi_s3_config_ignores(const dlpi_s3_profiles *p, dlp_s3_error *err) 
 }
 
 /* Find a service's endpoint: its own variable, the variable for all, its place in the profile's
-   services section, the profile's for all. Returns 1, 0, or an error. */
+   services section, the profile's for all. Returns 1: found, 0: not, or an error code. */
 static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, const char *service,
                               char *out, size_t size, dlp_s3_error *err) {
     const char *url = dlpi_s3_env(variable);
@@ -151,7 +151,7 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
-/* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+/* Find out which of AWS' hosts are wanted (fips, dualstack): by desc, environment or profile. */
 static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
     char said[3][16] = {"", "", ""};
@@ -182,8 +182,8 @@ static int dlpi_s3_config_given(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_
                            "access_key, secret_key", DLP_ERR_ARG, err);
 }
 
-/* From here on: each returns 1: this is the source; 0: it is not; or an error: it was meant to be,
-   and is not whole. */
+/* Choose the keys in the environment as source. Returns 1: this is it; 0: there are none; or an
+   error code: one of them is missing or not valid. */
 static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *access = dlpi_s3_env("AWS_ACCESS_KEY_ID");
     const char *secret = dlpi_s3_env("AWS_SECRET_ACCESS_KEY");
@@ -195,7 +195,7 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
-/* Find the URL of STS. */
+/* Find the URL of STS. Returns DLP_OK or an error code. */
 static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
                               size_t size, dlp_s3_error *err) {
     dlpi_s3_endpoint sts;
@@ -211,7 +211,7 @@ static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p
     return DLP_OK; /* what is wrong is said when it is asked */
 }
 
-/* Find the name of a session, or make one. */
+/* Find the name of a role's session, or make one. Returns DLP_OK or an error code. */
 static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
                                   size_t size, dlp_s3_error *err) {
     int code = dlpi_s3_config_find(p, variable, "role_session_name", out, size, err);
@@ -219,7 +219,7 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
     return code < 0 ? code : DLP_OK;
 }
 
-/* The token file is known; variables: whether they count. */
+/* Choose the web identity of the token file. variables: they count. Returns 1 or an error code. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
@@ -238,7 +238,7 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     return code ? code : 1;
 }
 
-/* Settings that ask for what this library does not do. */
+/* Refuse settings that ask for what this library does not do. Returns 0 or an error code. */
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
     char said[1024];
@@ -255,7 +255,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
     return 0;
 }
 
-/* Keys in the files. Returns 1, 0, or an error. */
+/* Read the profile's keys. Returns 1: it has keys, 0: none, or an error code. */
 static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials *who,
                                  dlp_s3_error *err) {
     char access[sizeof who->access] = "", secret[sizeof who->secret] = "", from[200];
@@ -276,6 +276,7 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     return last < 0 ? last : code || more;
 }
 
+/* Choose a container's service as source. Returns 1: this is it, 0: it is not, or an error code. */
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     const char *relative = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *full = dlpi_s3_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
@@ -302,7 +303,7 @@ static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
     return 1;
 }
 
-/* A whole number, 1..most. */
+/* Find a number, 1..most; if there is none, *out = otherwise. Returns 1, 0, or an error code. */
 static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable, const char *name,
                                  int most, int otherwise, int *out, dlp_s3_error *err) {
     char said[16] = "", *end;
@@ -318,6 +319,7 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     return 1;
 }
 
+/* Choose the metadata service as source. Returns 1: this is it, 0: disabled, or an error code. */
 static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     char mode[16] = "";
     int code, seconds;
@@ -353,7 +355,7 @@ static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
 
 /* ---- roles ---- */
 
-/* Say that a chain of roles is refused, with the profiles that it leads through. */
+/* Refuse a chain of roles, and name the profiles that it leads through. Returns DLP_ERR_ARG. */
 static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
                               dlp_s3_error *err) {
     char names[80] = "";
@@ -369,8 +371,8 @@ static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *w
     return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
 }
 
-/* Read what the profile says of its role. from: the profile, or credential_source, that it is
-   assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+/* Read the profile's role. from: gets the profile, or credential_source, to assume it with. Returns
+   2: from is a profile, 1: a source, 0: there is no role, or an error code. */
 static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
                              dlp_s3_error *err) {
     char source[32] = "", mfa[256];
@@ -403,7 +405,7 @@ static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char
     return other ? 2 : 1;
 }
 
-/* What a credential_source stands for. */
+/* Choose the source that a credential_source stands for. Returns 1 or an error code. */
 static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
                                dlp_s3_error *err) {
     char what[100];
@@ -424,7 +426,7 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
 }
 
-/* Keys, or a process, of the profile. */
+/* Choose the keys of the profile as source. Returns 1: it has keys, 0: none, or an error code. */
 static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     int code = dlpi_s3_profiles_keys(p, &c->given, err);
     dlpi_s3_copy(c->base, sizeof c->base, p->profile);
@@ -433,7 +435,8 @@ static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp
     return code;
 }
 
-/* Go from the role to the profile that it is assumed with. */
+/* Go from the last role to the profile that it is assumed with. Returns 1: that has keys, which are
+   the source; 0: it has none; or an error code. */
 static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
                              dlp_s3_error *err) {
     const dlpi_s3_role *last = &c->roles[c->n_roles - 1];
@@ -451,7 +454,8 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
     return has;
 }
 
-/* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+/* Choose the source that a profile names: a web identity; a role, perhaps of a role; keys; a
+   process. Returns 1: there is one, 0: none, or an error code. */
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
     char from[sizeof c->base];
     dlpi_s3_role more = {0};
@@ -500,7 +504,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
      "other modes than \"standard\" and \"adaptive\" are"},
 };
 
-/* Refuse what is set of a row of that table. */
+/* Refuse what is set of a row of dlpi_s3_beyonds. Returns DLP_OK or an error code. */
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
@@ -520,7 +524,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
                              value, b->what);
 }
 
-/* How objects are addressed, how often they are asked for, and what is refused. */
+/* Find out how objects are addressed, how often they are asked for, and what is refused. */
 static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
     static const char *const styles[] = {"auto", "path", "virtual"}; /* DLP_S3_STYLE_* */
     char said[64] = "";
@@ -550,7 +554,8 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     return code < 0 ? code : DLP_OK;
 }
 
-/* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
+/* Choose the source of credentials, in the order of AWS' SDKs. A profile that the program names
+   comes before the environment. Returns DLP_OK or an error code. */
 static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has_profile,
                                  dlp_s3_error *err) {
     const char *token = dlpi_s3_env("AWS_WEB_IDENTITY_TOKEN_FILE");
@@ -575,8 +580,8 @@ static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has
                              c->profile);
 }
 
-/* Find out where to go and who asks. c lies in the client's mapping, zeroed; it holds secrets.
-   Reads environment and files, and waits for nothing else. */
+/* Find out where to go and who asks. c: zeroed, in the client's mapping; it holds secrets. Reads
+   environment and files, and waits for nothing else. Returns DLP_OK or an error code. */
 static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     dlpi_s3_profiles p;
     bool given = d->access_key || d->secret_key || d->session_token;

@@ -6,13 +6,13 @@
    then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
    are kept as the header that proxies want (Basic), and no message has them. */
 
-/* The bytes of an address. Returns how many, 0: it is none. */
+/* Write the bytes of an address. Returns how many, or 0 if the text is none. */
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
     if (inet_pton(AF_INET, text, bytes) == 1) return 4;
     return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
 }
 
-/* Whether a host is an address of a net, "10.0.0.0/8". */
+/* True if host is an address of a net, "10.0.0.0/8". */
 static bool dlpi_s3_net_has(const char *net, const char *host) {
     const char *slash = strchr(net, '/');
     uint8_t a[16], b[16];
@@ -28,7 +28,7 @@ static bool dlpi_s3_net_has(const char *net, const char *host) {
     return bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0;
 }
 
-/* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+/* True if a word of NO_PROXY names an endpoint's host, or a domain or net that it is in. */
 static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     char host[256];
     uint16_t port = e->port;
@@ -61,13 +61,13 @@ static bool dlpi_s3_is_loopback(const char *host) {
            dlpi_s3_net_has("::1/128", host);
 }
 
-/* A variable, in small letters or in capitals; NULL: neither is set. */
+/* Return the value of a variable, in small letters or in capitals, or NULL if neither is set. */
 static const char *dlpi_s3_setting(const char *small, const char *capitals) {
     const char *value = secure_getenv(small);
     return value ? value : secure_getenv(capitals);
 }
 
-/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+/* Return the proxy that a variable (*name) names for a scheme; NULL or "" if there is none. */
 static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     const char *const names[] = {tls ? "https_proxy" : "http_proxy",
                                  tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
@@ -76,7 +76,7 @@ static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
     return value;
 }
 
-/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+/* Refuse an endpoint of credentials that would be reached by a proxy. No message has its URL, which
    might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *name, *value = dlpi_s3_proxy_named(e->tls != 0, &name);
@@ -99,7 +99,7 @@ static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     }
 }
 
-/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+/* Keep "user:password" as the header of a proxy. Returns NULL or an error text. */
 static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
     char text[512];
     const char *colon = memchr(at, ':', n);
@@ -120,7 +120,7 @@ static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n
     return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
 }
 
-/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+/* Take a proxy's URL apart. Returns NULL or an error text, which has no part of the URL. */
 static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
     const char *wrong;
@@ -138,22 +138,22 @@ static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
     return wrong;
 }
 
-/* Whether connections to a host go by the proxies of the environment. */
+/* True if connections to a host go by the proxies of the environment. */
 static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
     dlpi_s3_endpoint e = {.port = port};
     dlpi_s3_copy(e.host, sizeof e.host, host);
     return !dlpi_s3_is_loopback(host) && !dlpi_s3_no_proxy(c->no_proxy, &e);
 }
 
-/* The proxy of a host; NULL: there is none. */
+/* Return the proxy of a host, or NULL if there is none. */
 static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
                                              uint16_t port, bool tls) {
     const dlpi_s3_proxy *p = &c->proxy[tls];
     return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
 }
 
-/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
-   Only a proxy that the endpoint needs must be in order. */
+/* Find the proxies: the desc's is for all hosts; else the environment names them. Only a proxy that
+   the endpoint needs must be in order. Returns DLP_OK or an error code. */
 static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
                                 dlp_s3_error *err) {
     const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;

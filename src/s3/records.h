@@ -153,7 +153,7 @@ static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
 
 static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
-/* Take the earliest timer out. */
+/* Take the earliest timer out of the heap. */
 static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
     h->at[1]->place = 0;
@@ -162,7 +162,7 @@ static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
     dlpi_s3_heap_sink(h, last);
 }
 
-/* The timer that is due first, its place put right; NULL: none is set. */
+/* Return the timer that is due first, after its place is put right, or NULL if none is set. */
 static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
     while (h->n) {
         dlpi_s3_timer *t = h->at[1];
@@ -421,7 +421,7 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-/* by: DLPI_S3_BY_*. */
+/* Set a timer to be due after the deadline by, DLPI_S3_BY_*. */
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
     dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
 }
@@ -435,6 +435,7 @@ static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
 
 /* ---- regions ---- */
 
+/* Return the region that a bucket turned out to be in, or NULL if that is not known. */
 static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     uint32_t n = DLPI_LOAD_RLX(&c->n_regions); /* S4, any value that was there */
     for (uint32_t i = n < DLPI_S3_REGIONS ? n : DLPI_S3_REGIONS; i-- > 0;)
@@ -444,6 +445,7 @@ static const char *dlpi_s3_region_find(dlpi_s3_common *c, const char *bucket) {
     return NULL;
 }
 
+/* Keep the region that a bucket turned out to be in, for all processes, if there is room. */
 static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const char *name) {
     const char *known = dlpi_s3_region_find(c, bucket);
     uint32_t i;
@@ -459,6 +461,7 @@ static void dlpi_s3_region_learn(dlpi_s3_common *c, const char *bucket, const ch
 
 /* ---- where a range's bytes belong ---- */
 
+/* Return the place n bytes behind a place in the pieces of a request. */
 static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor c, uint64_t n) {
     if (!r->pieces) return c;
     while (c.piece < r->n_pieces && n >= r->pieces[c.piece].bytes - c.at) {
@@ -470,7 +473,7 @@ static dlpi_s3_cursor dlpi_s3_cursor_on(const dlp_s3_request *r, dlpi_s3_cursor 
     return c;
 }
 
-/* Where its next byte goes, and how many may follow there; NULL: they are thrown away. */
+/* Return where the next byte goes; NULL: it is thrown away. *room: how many may follow there. */
 static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     const dlp_s3_request *r = range->op->r;
     uint64_t end = range->bytes != UINT64_MAX ? range->bytes : range->op->bound - range->first;
@@ -491,7 +494,7 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
     range->op->moved_ns = io->now;
 }
 
-/* Take in n bytes that lie where they belong, and at from. */
+/* Take in n bytes of the range that lie at their place already, which is from. */
 static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                uint64_t n) {
     if (range->op->crc_kind)
@@ -501,7 +504,7 @@ static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const 
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
-/* Copy bytes to where they belong. Returns how many there was room for. */
+/* Copy n bytes of the range to their place. Returns how many there was room for. */
 static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
                                   uint64_t n) {
     uint64_t left = n, room;
@@ -517,7 +520,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
     return n - left;
 }
 
-/* Begin it again from its first byte. */
+/* Have a range begin again from its first byte. */
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = range->crc = 0;
@@ -526,7 +529,7 @@ static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
 
 /* ---- origins ---- */
 
-/* The origin of a host (as in a Host header) that an op goes to; NULL: all are in use. */
+/* Find or make the origin of a host (as in a Host header). Returns NULL if all are in use. */
 static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint16_t port,
                                           bool tls) {
     dlpi_s3_origin *s, *room = NULL;
@@ -548,7 +551,7 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     return room;
 }
 
-/* Whom an origin's connections are made to. */
+/* Return the host that an origin's connections are made to: the proxy, if it has one. */
 static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
     return origin->proxy ? origin->proxy->host : origin->host;
 }
@@ -583,7 +586,7 @@ static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
     return asked ? range->n_connections > 0 : range->n_connections == 0;
 }
 
-/* Go to a state. The caller has seen to connections and timer. */
+/* Move a range to a state. The caller has seen to its connections and its timer. */
 static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
     DLPI_S3_ASSERT(dlpi_s3_range_may(range->state, state));
@@ -616,7 +619,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
     return op->r->method != DLP_S3_PUT && !op->r->no_hedge;
 }
 
-/* From now on it is seen to that the range's answer does not take too long. */
+/* Have a range hedged if its answer takes too long from now on. */
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
     if (range->state != DLPI_S3_RANGE_ASKED || range->n_connections >= DLPI_S3_COPIES) return;

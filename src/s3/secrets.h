@@ -110,7 +110,7 @@ static const char *dlpi_s3_source_name(int source) {
     return names[source];
 }
 
-/* Where the credentials come from in the end, for messages. */
+/* Return where the credentials come from in the end, for messages. */
 static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
     return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
 }
@@ -124,27 +124,28 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
-   the user who started it (setuid), and wrote that: secure_getenv. */
+/* Return the value of a variable. It is NULL if the variable is unset or empty, or if the program
+   has more rights than the user who started it (setuid) and wrote the variable: secure_getenv. */
 static const char *dlpi_s3_env(const char *name) {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
-/* Credentials go into request heads: nothing but printable ASCII, and something of it. */
+/* True if a text is not empty, and printable without blanks, as credentials in heads must be. */
 static bool dlpi_s3_is_graphic(const char *s) {
     const char *at = s;
     while (*at > ' ' && *at < 127) at++;
     return at != s && !*at;
 }
 
-/* Not inline: gcc 12 with sanitizers would take the struct for its first member, and warn. */
+/* Wipe credentials. Not inline: gcc 12 with sanitizers would take the struct for its first member,
+   and warn. */
 __attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
     dlpi_s3_wipe(who, sizeof *who);
 }
 
-/* Lay id, secret and token (NULL: none) into who. from: where they came from, for messages. Returns
-   DLP_OK or code. */
+/* Copy id, secret and token (may be NULL) into who. from: where they came from, for messages.
+   Returns DLP_OK, or code if they are not valid. */
 static int dlpi_s3_who_set(dlpi_s3_credentials *who, const char *access, const char *secret,
                            const char *token, const char *from, int code, dlp_s3_error *err) {
     const char *wrong = NULL;
@@ -173,7 +174,7 @@ static void *dlpi_s3_private_map(size_t bytes) {
     return at;
 }
 
-/* used: bytes from the front that may have been written. */
+/* Wipe and unmap memory (may be NULL). used: bytes from the front that may have been written. */
 static void dlpi_s3_private_unmap(void *at, size_t bytes, size_t used) {
     if (!at) return;
     dlpi_s3_wipe(at, used);

@@ -44,7 +44,7 @@ static const uint32_t dlpi_s3_sha_k[64] = {
               (((a) & (b)) | ((c) & ((a) | (b)))); \
     } while (0)
 
-/* The next 16 words of the schedule, in place. */
+/* Compute the next 16 words of the schedule, in place. */
 static inline void dlpi_s3_sha_schedule(uint32_t w[16]) {
     for (int i = 0; i < 16; i++) {
         uint32_t x = w[(i + 1) & 15], y = w[(i + 14) & 15];
@@ -246,7 +246,7 @@ static void dlpi_s3_hmac_begin(dlpi_s3_hmac_key *k, const void *key, size_t n) {
     dlpi_s3_wipe(pad, sizeof pad);
 }
 
-/* Begin to hash a message under a key; dlpi_s3_hmac_end in place of dlpi_s3_sha_end. */
+/* Begin to hash a message under a key; end it by dlpi_s3_hmac_end, not by dlpi_s3_sha_end. */
 static void dlpi_s3_hmac_message(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k) {
     memcpy(s->state, k->inner, sizeof s->state);
     s->bytes = 64;

@@ -79,7 +79,7 @@ static int dlpi_s3_span_order(dlpi_s3_span a, dlpi_s3_span b) {
     return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* Take "a=b&c&d=" apart. Returns the number of parameters, or -1: more than max. */
+/* Split "a=b&c&d=". Returns the number of parameters, or -1 if there are more than max. */
 static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max) {
     int n = 0;
     if (!query || *query == '\0') return 0;
@@ -95,7 +95,7 @@ static int dlpi_s3_query_split(const char *query, dlpi_s3_param *params, int max
     }
 }
 
-/* Sort by name, then value: few, and mostly in order. */
+/* Sort parameters by name, then value: they are few, and mostly in order. */
 static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     for (size_t i = 1; i < n; i++) {
         dlpi_s3_param moved = p[i];
@@ -110,7 +110,7 @@ static void dlpi_s3_params_sort(dlpi_s3_param *p, size_t n) {
     }
 }
 
-/* A header's value: without spaces around it, and runs of them made one. */
+/* Hash a header's value without the spaces around it, and with one space for each run of them. */
 static void dlpi_s3_sha_value(dlpi_s3_sha *s, const char *v) {
     size_t n;
     v += strspn(v, " ");
@@ -174,7 +174,7 @@ static void dlpi_s3_key_make(dlpi_s3_key_cache *c) {
     dlpi_s3_wipe(key, sizeof key);
 }
 
-/* Get the signing key, from the cache if it was made of the same. */
+/* Get the signing key, from the cache if it was made of the same secret, day, region, service. */
 static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     dlpi_s3_key_cache own, *c = g->keys;
     if (!c) {
@@ -194,7 +194,7 @@ static void dlpi_s3_key_get(const dlpi_s3_signing *g, dlpi_s3_hmac_key *out) {
     if (c == &own) dlpi_s3_wipe(c, sizeof *c);
 }
 
-/* Sign: 64 hex digits and a terminator. */
+/* Write a request's signature: 64 hex digits and a terminator. */
 static void dlpi_s3_sign(const dlpi_s3_signing *g, char out[65]) {
     uint8_t hash[32];
     char hex[65];
@@ -229,7 +229,7 @@ static void dlpi_s3_out_escaped(dlpi_s3_out *o, const char *text) {
     size_t n = strlen(text), room = o->n < o->size ? o->size - o->n : 0;
     o->n += dlpi_s3_uri_encode(room > 0 ? o->to + o->n : NULL, room, text, n, false);
 }
-/* A parameter of a query or form; NULL or "": it is left out. */
+/* Add a parameter to a query or form, unless its value is NULL or "". */
 static void dlpi_s3_out_param(dlpi_s3_out *o, const char *name, const char *value) {
     if (!value || !value[0]) return;
     if (o->n > 0) dlpi_s3_out_add(o, "&", 1);
@@ -278,7 +278,7 @@ static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
     }
 }
 
-/* "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request" */
+/* Write "AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request". Returns false if it is too long. */
 static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     const char *service = h->service ? h->service : "s3";
     int n = snprintf(p->credential, sizeof p->credential, "%s/%.8s/%s/%s/aws4_request",
@@ -298,7 +298,7 @@ static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char
     dlpi_s3_sign(&g, out);
 }
 
-/* Headers that are signed: those for the service, and what changes the answer. In order. */
+/* List the headers to sign, in order: those for the service, and what changes the answer. */
 static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out names = {p->names, sizeof p->names, 0};
     dlpi_s3_head_header(p, "host", h->host);
@@ -318,7 +318,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     dlpi_s3_out_end(&names);
 }
 
-/* "GET /path?query", with what presigning adds to the query but the signature. */
+/* Write "GET /path?query". The query has all that presigning adds, but for the signature. */
 static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi_s3_out *o) {
     size_t before = p->n_params;
     const char *mark = "?";
@@ -353,7 +353,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     }
 }
 
-/* No header may hold what ends it. */
+/* True if a value (may be NULL) has no control bytes, one of which would end its header. */
 static bool dlpi_s3_head_ok(const char *value) {
     if (!value) return true;
     for (; *value; value++)
@@ -361,7 +361,7 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
-/* Nor may a line hold more spaces than its own. */
+/* True if a text (may be NULL) has no spaces either, so that the first line may hold it. */
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
     for (; *escaped; escaped++)
@@ -369,7 +369,7 @@ static bool dlpi_s3_head_line_ok(const char *escaped) {
     return true;
 }
 
-/* Headers after the line: host, signed ones, those of the body and connection. */
+/* Write the headers behind the line: host, signed ones, those of the body and the connection. */
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
     char length[24];
@@ -402,9 +402,9 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* Write a request's head, signed, up to its empty line (no terminator after it is promised).
-   Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
-   cannot hold. */
+/* Write the head of a request, signed, up to its empty line; it need not be terminated. Returns its
+   bytes, or -1 if it does not fit, has more than 64 parameters, or a value that its line cannot
+   hold. */
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
     dlpi_s3_head_parts p;
     dlpi_s3_out o = {to, size, 0};
@@ -437,8 +437,8 @@ static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
 
 /* ---- Where a bucket is. */
 
-/* Whether a bucket's name can be the first label of a host's name; with TLS no dots, which
-   certificates do not cover. */
+/* True if a bucket's name can be the first label of a host's name. With TLS it must have no dots,
+   which certificates do not cover. */
 static bool dlpi_s3_bucket_fits(const char *bucket, bool tls) {
     size_t n = strlen(bucket);
     if (n < 3 || n > 63) return false;
@@ -457,7 +457,7 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
-/* What is named by a bucket's name that is none, in words; NULL: it may be one. At AWS other hosts
+/* Return an error text if a bucket's name stands for something else, or NULL. At AWS other hosts
    serve what these endings stand for; elsewhere they are names like any other. */
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
@@ -477,11 +477,10 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
     return NULL;
 }
 
-/* Name the host and the path of an object ("" for key: of the bucket itself). host: Host header,
-   with the port where it is not the usual one. path: escaped once and never made simpler, so that
-   "a//b", "./c" and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or
-   DLP_ERR_ARG: no bucket, one that cannot be in a host's name but shall, a region that is no name,
-   too long. */
+/* Write the host and the path of an object, or of the bucket itself (key ""). host: the Host
+   header, with an unusual port. path: escaped once and never made simpler, so that "a//b", "./c"
+   and "a+b" stay other keys than "a/b", "c" and "a b". Returns DLP_OK, or DLP_ERR_ARG: no bucket,
+   one that cannot be in a host's name but must be, a region that is no name, or too long. */
 static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int style,
                          const char *bucket, const char *key, char *host, size_t host_size,
                          char *path, size_t path_size) {
@@ -511,7 +510,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     return dlpi_s3_out_end(&h) && dlpi_s3_out_end(&p) ? DLP_OK : DLP_ERR_ARG;
 }
 
-/* Get the name to look up and the port out of a host of dlpi_s3_place's. */
+/* Split a Host header into the name to look up and the port. Returns DLP_OK or DLP_ERR_ARG. */
 static int dlpi_s3_place_address(const char *host, bool tls, char name[256], uint16_t *port) {
     *port = tls ? 443 : 80;
     return dlpi_s3_authority(host, strlen(host), name, port) ? DLP_ERR_ARG : DLP_OK;

@@ -90,7 +90,7 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
     return q;
 }
 
-/* Take q, which comes after before (NULL: it is the first), out of its list. */
+/* Take q out of its list. before: the record in front of q, or NULL if q is the first. */
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
     if (before)
         before->next = q->next;
@@ -99,6 +99,7 @@ static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get
     if (l->last == q) l->last = before;
 }
 
+/* Take a free record. If none is free, wait for one (waits), or return NULL. */
 static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
     dlpi_src_get *q;
     pthread_mutex_lock(&w->lock);
@@ -118,7 +119,7 @@ static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* NULL: no pipe calls. */
+/* Return the pipe that makes a call, or NULL if no pipe does. call may be NULL. */
 static const dlp_pipe *dlpi_src_pipe_of(const dlp_call *call) {
     return call != NULL && call->w != NULL ? call->w->p : NULL;
 }
@@ -127,12 +128,14 @@ static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopp
 
 /* ---- one item, step by step ---- */
 
+/* Note in the record why its item failed (DLPI_SRC_*). Returns false. */
 static bool dlpi_src_fails(dlpi_src_get *q, int what) {
     q->what = what;
     return false;
 }
 
-/* Do bytes that came, or are known to come, fit? */
+/* True if an item of so many bytes fits into the room for items; if not, q->what tells why. The
+   bytes have come, or the manifest tells their number. */
 static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
     q->got = bytes;
     if (bytes > s->capacity) return dlpi_src_fails(q, DLPI_SRC_SIZE);
@@ -141,8 +144,8 @@ static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t byt
     return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
 }
 
-/* A whole object whose size is known has no more room than that: so it is known not to be larger
-   than a part, where that is so, and asked for without a range, which some servers refuse. */
+/* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
+   that: one that is not larger than a part then needs no range, which some servers refuse. */
 static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
                          void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
@@ -159,14 +162,16 @@ static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s
     if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
-/* Whether a whole object turned out to be another size than the manifest's, which is *is. */
+/* True if the answer to a request for a whole object shows another size than the manifest tells.
+   *is gets the size in the answer, in any case. */
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
     return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
-/* Set up for an item. Returns whether there is anything to ask for: what it has is in order. */
+/* Set up a record for an item, and fill in its request. True if the request can be sent; false if
+   the item has failed already, and q->what tells why. */
 static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
     q->item = item;
     q->mate = NULL;
@@ -183,7 +188,7 @@ static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *i
     return true;
 }
 
-/* The request of one item is over: look at what came. */
+/* Judge the ended request of a single item: set q->got, and q->what if the item failed. */
 static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
     const dlp_s3_request *r = &q->request;
     if (dlpi_src_other_size(r, &q->at, &q->got))
@@ -194,7 +199,7 @@ static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
         dlpi_src_fits(s, q, r->received);
 }
 
-/* How messages call an object; the end of a long key says more than its beginning. */
+/* Write "s3://bucket/key" for a message; of a long key its end, which says more than the rest. */
 static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
     snprintf(text, size, "s3://%.63s/%s%s", bucket, n > most ? "..." : "",
@@ -202,6 +207,7 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
     dlpi_s3_one_line(text);
 }
 
+/* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...) {
@@ -214,7 +220,7 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
     return n > 0 ? at + (size_t)n : at;
 }
 
-/* What went wrong with a request, in 255 bytes: what names it first, what explains it last. */
+/* Write in 255 bytes why a request failed: first the object's name, last what may be cut. */
 static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
     size_t n;
@@ -237,7 +243,7 @@ static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
         dlpi_src_add_text(text, size, n, " code %d", r->code);
 }
 
-/* The item failed: say why. Returns what fetch returns. */
+/* Report by dlp_fail why an item failed. Returns DLP_ERR_LENGTH or DLP_ERR_CALLBACK, for fetch. */
 static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
@@ -269,7 +275,8 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
     }
 }
 
-/* Make an item of what came. Returns what fetch returns. */
+/* Make an item of the bytes that came, by decode if there is one. Returns the code for fetch: 0,
+   the one that decode returned, or an error code if the item failed. */
 static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
     const dlpi_s3_source *s = w->source;
     if (q->what != DLPI_SRC_FINE) return dlpi_src_complain(s, q);
@@ -280,13 +287,14 @@ static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
 
 /* ---- fetches that wait ---- */
 
-/* Close the I/O: what it has is dropped. */
+/* Close the I/O and set *io to NULL. Its requests are dropped. */
 static void dlpi_src_drop(dlp_s3_io **io) {
     dlp_s3_io_close(*io);
     *io = NULL;
 }
 
-/* Has a pipe been stopped for longer than most requests take? Called every DLPI_SRC_LOOK_MS. */
+/* True if a pipe was found stopped in DLPI_SRC_STOP_LOOKS calls, which *looks counts. Called every
+   DLPI_SRC_LOOK_MS, so most requests have ended by then. p may be NULL. */
 static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
     return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
 }
@@ -295,6 +303,7 @@ static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_err
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
+/* Note in a request that it could not be sent or was given up. Returns rc, the code of that. */
 static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     if (r->error.code == 0)
         dlpi_s3_set_error(&r->error, rc, 0,
@@ -304,7 +313,8 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
     return rc;
 }
 
-/* Do one request, with an I/O that has no other. Returns r->code, which may be DLP_STOPPED. */
+/* Send one request and wait for its end. *io has no other request; if it is NULL, it is opened. p:
+   the pipe whose stop ends the wait, or NULL. Returns r->code, DLP_STOPPED if it was given up. */
 static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
                          dlp_s3_request *r) {
     dlp_s3_request *done;
@@ -320,19 +330,23 @@ static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe
 
 /* ---- workers ---- */
 
-static uint64_t dlpi_src_stride(const dlpi_s3_source *s) { /* of a record's buffer */
+/* Return the bytes of a record's decode buffer, a multiple of 64; 0 if it has none. */
+static uint64_t dlpi_src_stride(const dlpi_s3_source *s) {
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
+/* Return how many items a joint request may have; 1 if requests are not joined. */
 static int dlpi_src_mates(const dlpi_s3_source *s) {
     int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
-static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) { /* of all records */
+/* Return how many pieces all records of a worker need. */
+static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) {
     return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
+/* Free a worker, which may be NULL or only partly made, and close its I/Os. */
 static void dlpi_src_worker_free(dlpi_src_worker *w) {
     if (w == NULL) return;
     for (int i = 0; w->get && i < w->source->d.in_flight; i++) dlp_s3_io_close(w->get[i].io);
@@ -346,6 +360,7 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
     free(w);
 }
 
+/* Make a worker, whose records are all free. Returns NULL if there is no memory. */
 static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
     size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
@@ -373,6 +388,7 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     return w;
 }
 
+/* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, *state untouched. */
 static int dlpi_src_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_new(s);
@@ -393,12 +409,14 @@ static void dlpi_src_worker_exit(void *user, int worker, void *state) {
     dlpi_src_worker_free(w);
 }
 
-/* Has a worker of a pipe what wire gives it? */
+/* True if state was made by dlpi_src_worker_init, as the stage of the call tells. If no pipe calls,
+   any state but NULL is believed. */
 static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
+/* Return the worker state of an item, or NULL if it is none of this source. */
 static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
     return dlpi_src_is_worker(item->call, w) && w->source == s ? w : NULL;
@@ -408,7 +426,7 @@ static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
-/* dlp_dataset.fetch. */
+/* Fetch one item and wait for it: dlp_dataset.fetch. Returns 0 or an error code. */
 static int dlpi_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
@@ -428,13 +446,14 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* Ranges of one object: may b follow a in one request? */
+/* True if one request may read range a and then b, of the same object: the gap is short enough. */
 static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
 }
 
+/* True if an item may share a request: a range of known length, not to be requested by itself. */
 static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
 }
@@ -443,7 +462,8 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
-/* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
+/* Take the nearest held neighbour of the ranges first to last off its list, if one request can read
+   them together. Returns it, or NULL. *is_before is set to true if it lies before first. */
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
     const dlpi_s3_source *s = w->source;
@@ -464,7 +484,8 @@ static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *
     return best;
 }
 
-/* Gather the oldest held item and its neighbours, in the order of their ranges. NULL: none. */
+/* Take the oldest held item and its neighbours off the list. Returns the record of the lowest
+   range, whose mates follow in order, or NULL if nothing is held. */
 static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     dlpi_src_get *first = dlpi_src_take(&w->held), *last = first, *q;
     bool before = false;
@@ -483,7 +504,7 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
     return first;
 }
 
-/* One request for first and its mates. */
+/* Fill in the request of first so that it reads the ranges of first and its mates. */
 static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     dlp_s3_request *r = &first->request;
     uint64_t at = first->at.offset;
@@ -502,7 +523,8 @@ static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
     r->pieces = first->piece;
 }
 
-/* Undo a gathering: each is held again. alone: and to be asked for by itself. */
+/* Undo a gathering: put first and its mates back at the front of the held list, because they waited
+   longest. alone: from now on, each gets a request of its own. */
 static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     dlpi_src_list apart = {NULL, NULL};
     for (dlpi_src_get *q = first, *next; q != NULL; q = next) {
@@ -516,7 +538,8 @@ static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
     w->held.first = apart.first;
 }
 
-/* A request is over, by its code. */
+/* Take in the end of the request of first and its mates. All go to w->over; but if a joint request
+   failed, they are held again, each for a request of its own. */
 static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     bool joint = first->mate != NULL;
     if (joint && first->request.code != DLP_OK) {
@@ -532,7 +555,7 @@ static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
     }
 }
 
-/* Begin requests for what is held, as many as there is room for. Returns 0, or negative: broken. */
+/* Send requests for held items until the I/O is full. Returns 0, or negative if it is broken. */
 static int dlpi_src_flush(dlpi_src_worker *w) {
     dlpi_src_get *first;
     int rc;
@@ -556,7 +579,7 @@ static int dlpi_src_flush(dlpi_src_worker *w) {
     return 0;
 }
 
-/* The pipe was stopped: nothing is waited for any more. */
+/* Close the I/O of a worker whose pipe was stopped. All of its items fail as stopped. */
 static void dlpi_src_give_up(dlpi_src_worker *w) {
     dlpi_src_drop(&w->io);
     w->out = 0;
@@ -570,7 +593,8 @@ static void dlpi_src_give_up(dlpi_src_worker *w) {
     }
 }
 
-/* Let requests move, for at most timeout_ms. Returns 0, or negative: broken. */
+/* Send held requests, and wait for ended ones, for at most timeout_ms; not at all if some item is
+   over. Returns 0, or a negative code if the I/O is broken. */
 static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     dlp_s3_request *done[64];
     int n, rc = dlpi_src_flush(w);
@@ -585,6 +609,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
     return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
+/* Begin to fetch an item: dlp_async.submit. Returns 0, DLP_FULL, or the code of a failure. */
 static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
     const dlpi_s3_source *s = user;
     dlpi_src_worker *w = dlpi_src_worker_of(s, item);
@@ -603,8 +628,8 @@ static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_
     return rc;
 }
 
-/* Settle what is over. With a decode one at a time: its place is free for the next request, and
-   sockets are looked at, before the next decode. */
+/* Settle ended items and give them back. Returns how many. With a decode it is one at a time: so
+   its record serves the next request, and sockets are looked at, before the next decode. */
 static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, most = w->source->d.decode ? 1 : max;
     dlpi_src_get *q;
@@ -616,8 +641,8 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
     return n;
 }
 
-/* Behind a stop the first reap only takes note: what it gave back could still be taken for items
-   that failed. From the second on the pipe wants nothing but the records. */
+/* Give back ended items: dlp_async.reap. After a stop, the first call returns 0: its items could
+   still be taken for failed ones. Later calls give all requests up: only the records are wanted. */
 static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
                                int *code, int max, int timeout_ms) {
     dlpi_src_worker *w = worker_state;

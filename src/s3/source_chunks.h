@@ -19,7 +19,8 @@ typedef struct dlpi_src_rows {
     uint64_t n_pieces;   /* in use */
 } dlpi_src_rows;
 
-/* The row behind the last one that a request from row x->at on may read. entry: of the manifest. */
+/* Return the end of the rows that a request from row x->at on may read: they are rows of one entry
+   of the manifest, and of at most joint_bytes. */
 static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
     if (most == 0) most = 1;
@@ -27,7 +28,8 @@ static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
     return end - x->at > most ? x->at + most : end;
 }
 
-/* A wanted row's piece, and one of what lies before it and is not wanted. */
+/* Add a wanted row to a request, as a piece of the chunk's memory. gap: rows before it that nobody
+   wants; they become a piece without memory. */
 static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
     uint64_t bytes = x->s->d.row_bytes;
     dlp_s3_piece *p = &x->piece[x->n_pieces];
@@ -43,7 +45,7 @@ static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
-/* A request for wanted rows up to end, with gaps that are short enough. */
+/* Fill a request with the wanted rows from x->at up to end, or up to a gap that is too long. */
 static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
     uint64_t gap = 0, bytes = s->d.row_bytes;
@@ -59,7 +61,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
     }
 }
 
-/* Make the next request. Returns false: all were made. */
+/* Fill in the next request for rows of the chunk. Returns false if all requests were made. */
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
@@ -84,6 +86,8 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     return true;
 }
 
+/* Begin to read a chunk's rows into the memory at to. Returns false if there is no memory for that;
+   dlpi_src_rows_end must follow in any case. */
 static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
     *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
@@ -116,6 +120,7 @@ typedef struct dlpi_src_joint {
     int out;
 } dlpi_src_joint;
 
+/* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */
 static int dlpi_src_joint_send(dlpi_src_joint *x) {
     for (int rc;;) {
         dlpi_src_get *q = x->next ? x->next : x->idle;
@@ -137,7 +142,8 @@ static int dlpi_src_joint_send(dlpi_src_joint *x) {
     }
 }
 
-/* Take back what is over. Returns 0, or failure. */
+/* Wait DLPI_SRC_LOOK_MS for ended requests, and make their records idle. Returns 0, or
+   DLP_ERR_CALLBACK if a request failed, the I/O is broken, or the pipe was stopped. */
 static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     dlp_s3_request *done[16];
     int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
@@ -154,6 +160,7 @@ static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
     return rc;
 }
 
+/* Read all rows, by one I/O and as many records as are free. Returns 0 or DLP_ERR_CALLBACK. */
 static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
     dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
@@ -203,12 +210,12 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
     return rc;
 }
 
-/* dlp_chunk_fn. */
+/* Read a chunk's first field: dlp_chunk_fn. */
 static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* dlp_source.chunks. */
+/* Fill in a desc of chunks as far as the source knows it: dlp_source.chunks. */
 static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];

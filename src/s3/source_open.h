@@ -7,7 +7,7 @@
 #include "s3/source_parts.h"  /* needs: parts */
 /* ---- open, wire, close ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return a text that tells what is wrong with a desc, or NULL if nothing is. */
 static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (d->s3 == NULL) return "s3: is NULL; use dlp_s3_open";
     if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
@@ -36,7 +36,7 @@ static void dlpi_src_lengths(dlpi_s3_source *s) {
     }
 }
 
-/* What is wrong with the room for items, or NULL. */
+/* Set the room that an item has: capacity, unit, direct, ragged. Returns NULL or an error text. */
 static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
     if (field == NULL) return NULL;
@@ -51,7 +51,7 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
-/* Count the rows of all entries. What is wrong with them, or NULL. */
+/* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
@@ -70,7 +70,8 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     return NULL;
 }
 
-/* tell: that the server is away. */
+/* Tell in buf that the server has not answered for a while: dlp_workers_desc.tell. Returns the
+   length of the text, 0 if there is nothing to tell. */
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());

@@ -13,6 +13,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
+/* Find the manifest's entry of a part. Returns 0, or DLP_ERR_CALLBACK if there is none. */
 static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
@@ -20,6 +21,7 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
+/* Compare an object's bytes with the manifest's, if known. Returns 0, or DLP_ERR_CALLBACK. */
 static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
@@ -30,7 +32,8 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
+/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
+   place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                              const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                              dlp_s3_request *r) {
@@ -59,7 +62,8 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     return rc;
 }
 
-/* Learn the size of what is to be downloaded, and the ETag that it has to have. */
+/* Ask by HEAD for an object. r->etag gets its ETag, at->length the bytes to download. Returns 0 or
+   an error code. */
 static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                   dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;
@@ -78,7 +82,8 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
     return rc;
 }
 
-/* The file's blocks are there before it is mapped: a full disk is an error here, and no SIGBUS. */
+/* Download an entry into a file by way of a mapping. The file's blocks are allocated first, so that
+   a full disk is an error and no SIGBUS. Returns 0 or an error code. */
 static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                                 const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
@@ -121,6 +126,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     return rc;
 }
 
+/* Tell how many items a part has by the manifest, 0 if that is not known: dlp_part_desc.count. */
 static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     const dlpi_s3_source *s = user;
     dlp_s3_entry e;
@@ -129,7 +135,7 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     return rc;
 }
 
-/* dlp_source.parts. */
+/* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);

@@ -21,8 +21,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Take in three bytes of a key, from one on. kinds: letters and digits stand for all of their
-   kind. */
+/* Add three bytes of a key, from offset from on, to the alphabet. kinds: a letter or digit adds all
+   of its kind. */
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
                                       "GHIJKLMNOPQRSTUVWXYZ"};
@@ -43,7 +43,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* The place of a key among all that share its first bytes, 0 to 1. */
+/* Return the place of a key among all keys that share its first from bytes: 0 to 1. */
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
     for (size_t i = from; i < key.n && unit > 1e-17; i++) {
@@ -73,8 +73,8 @@ static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
     return whole;
 }
 
-/* Have n bytes end with a whole character of UTF-8: the first one that is none is made one, or cut.
-   Returns the new length; there is room for 3 bytes more. */
+/* Make the first character that is not whole UTF-8 whole, and cut the text behind it; or in front
+   of it, if that is not possible. Returns the new length. There must be room for 3 more bytes. */
 static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     size_t whole = dlpi_s3_utf8_whole(at, n);
     uint8_t lead = whole < n ? (uint8_t)at[whole] : 0;
@@ -85,14 +85,14 @@ static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
     return dlpi_s3_utf8_whole(at, end);
 }
 
-/* Whether a text may split a range, the end of which may be none (NULL). */
+/* True if a text lies behind low and before high (NULL: no end): it can split this range. */
 static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
     if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split about in the middle of a range, all keys of which share their first bytes. Returns
-   false: there is none. */
+/* Find a split near the middle of a range whose keys share their first from bytes. Returns false if
+   there is none. */
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
     double x = dlpi_s3_alphabet_place(a, low, from), y = 1;
@@ -115,8 +115,8 @@ static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
     return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
 }
 
-/* Find the split behind all keys that begin with the first n bytes of low. Returns false: there is
-   none. */
+/* Make the split that lies right behind all keys that begin with the first n bytes of low. Returns
+   false if it cannot split the range. */
 static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size_t n,
                                  dlpi_s3_key *out) {
     if (n == 0 || n > low.n || n > DLPI_S3_LIST_TEXT) return false;

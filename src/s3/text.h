@@ -4,7 +4,7 @@
 #include "api/codes.h"
 static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* Leave out the blanks around it. */
+/* Leave out the blanks at both ends of a text. */
 static void dlpi_s3_trim(const char **s, size_t *n) {
     while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
     while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
@@ -18,8 +18,8 @@ static inline bool dlpi_s3_uri_plain(unsigned char c) {
     return (map[c >> 6] >> (c & 63) & 1) != 0;
 }
 
-/* Escape n bytes; keep_slash: but '/'. Writes what fits, whole characters and a terminator. Returns
-   the whole length, as snprintf. */
+/* Escape n bytes, but not '/' with keep_slash. Writes what fits, whole characters and a terminator.
+   Returns the whole length, as snprintf does. */
 static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t n,
                                  bool keep_slash) {
     size_t at = 0, end = 0; /* end: of what was written */
@@ -46,8 +46,8 @@ static int dlpi_s3_hex_digit(char c) {
     return -1;
 }
 
-/* Undo escapes, which may be done in place (to == from); plus: '+' is a space, as in forms. Always
-   terminated. Returns the length, or -1: a bad escape, or more than size - 1 bytes. */
+/* Undo escapes, in place if to == from. plus: '+' is a space, as in forms. The text is terminated.
+   Returns its length, or -1 if an escape is bad or there are more than size - 1 bytes. */
 static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_t n, bool plus) {
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -69,8 +69,8 @@ static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_
     return (int64_t)at;
 }
 
-/* Read a number of so many bytes, the highest first, out of its base64 (RFC 4648), whole and with
-   its padding. bytes: 4 or 8. Returns false if that is none, and leaves out as it is. */
+/* Read a number of 4 or 8 bytes, the highest first, from its whole base64 with padding (RFC 4648).
+   Returns false, and leaves *out as it is, if the text is none. */
 static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_t *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t bits = 8 * bytes;
@@ -91,7 +91,7 @@ static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_
 
 /* ---- Times. */
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar, and back (Hinnant, "chrono-compatible
+/* Return the days from 1970-01-01 to a date of the Gregorian calendar (Hinnant, "chrono-compatible
    low-level date algorithms"). */
 static int64_t dlpi_s3_days(int64_t year, int64_t month, int64_t day) {
     int64_t y = year - (month <= 2), era = (y >= 0 ? y : y - 399) / 400, in_era = y - era * 400;
@@ -137,7 +137,7 @@ static int64_t dlpi_s3_unix(int64_t year, int64_t month, int64_t day, int64_t h,
     return dlpi_s3_days(year, month, day) * 86400 + h * 3600 + min * 60 + (s == 60 ? 59 : s);
 }
 
-/* Read exactly n digits. Returns their value, or -1: something else is there, or it is more than
+/* Read exactly n digits. Returns their value, or -1 if there is something else or it is above
    INT64_MAX. */
 static int64_t dlpi_s3_number(const char *at, size_t n) {
     int64_t v = 0;
@@ -149,7 +149,7 @@ static int64_t dlpi_s3_number(const char *at, size_t n) {
     return v;
 }
 
-/* Read a number of n digits, one at least. Returns false if it is none, and leaves out as it is. */
+/* Read a number of n digits, at least one. Returns false if it is none, with *out as it was. */
 static bool dlpi_s3_decimal(const char *at, size_t n, uint64_t *out) {
     int64_t v = n > 0 ? dlpi_s3_number(at, n) : -1;
     if (v >= 0) *out = (uint64_t)v;
@@ -193,9 +193,9 @@ static int dlpi_s3_month(const char *at, size_t n) {
     return -1;
 }
 
-/* Read a date of HTTP in any of its three forms (RFC 9110 section 5.6.7): a month's name, a time,
-   a day of one or two digits, then a year of two or four, in whatever order the others stand.
-   Returns Unix seconds, or -1. */
+/* Read a date of HTTP in any of its three forms (RFC 9110, 5.6.7): a month's name, a time, a day of
+   one or two digits, then a year of two or four, in whatever order the others stand. Returns Unix
+   seconds, or -1. */
 static int64_t dlpi_s3_time_http(const char *at, size_t n) {
     const char *end = at + n;
     int64_t day = -1, month = -1, year = -1, h = -1, m = -1, s = -1;
@@ -251,8 +251,8 @@ static bool dlpi_s3_host_ok(const char *host) {
     }
 }
 
-/* Take "host", "host:80" or "[::1]:80" apart: host without brackets, in small letters, and the
-   port, or the one given. Returns NULL, or what is wrong. */
+/* Split "host", "host:80" or "[::1]:80" into the host, in small letters and without brackets, and
+   *port, which stays as it is if there is none. Returns NULL or an error text. */
 static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], uint16_t *port) {
     const char *colon, *end = at + n;
     size_t host_n;
@@ -284,6 +284,7 @@ static const char *dlpi_s3_authority(const char *at, size_t n, char host[256], u
     return NULL;
 }
 
+/* Keep the path of an endpoint's URL as its prefix. Returns NULL or an error text. */
 static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) {
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/') n--;
@@ -300,8 +301,8 @@ static const char *dlpi_s3_endpoint_path(dlpi_s3_endpoint *e, const char *path) 
     return NULL;
 }
 
-/* Take an endpoint's URL apart. why: on failure, in words without any of the URL, which might hold
-   a password. Returns DLP_OK or DLP_ERR_ARG. */
+/* Take an endpoint's URL apart. Returns DLP_OK, or DLP_ERR_ARG with *why, an error text without any
+   of the URL, which might hold a password. */
 static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const char **why) {
     dlpi_s3_endpoint e;
     const char *at = url;
@@ -328,15 +329,15 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     return DLP_OK;
 }
 
-/* Write what a Host header says of it. */
+/* Write the Host header of an endpoint. */
 static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
     int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
     if (!e->is_default_port && n < (int)size)
         snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
 }
 
-/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
-   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+/* Split "http://host:port/path?query": e gets no prefix, and *rest begins with the path, or what is
+   there of it. Returns NULL or an error text without any of the URL. */
 static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
     char front[300];
     const char *at = strstr(url, "://"), *why = NULL;
@@ -348,7 +349,7 @@ static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const
     return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
 }
 
-/* AWS' domain that a region is in. */
+/* Return AWS' domain that a region is in. */
 static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {
         {"cn-", "amazonaws.com.cn"},    {"us-isob-", "sc2s.sgov.gov"},  {"us-iso-", "c2s.ic.gov"},

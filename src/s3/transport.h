@@ -39,7 +39,7 @@ typedef struct dlpi_s3_conn {
     char why[160];                       /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
-/* "127.0.0.1:80", "[::1]:80". */
+/* Write an address as text: "127.0.0.1:80", "[::1]:80". */
 static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (a->at.any.sa_family == AF_INET6) {
@@ -51,7 +51,7 @@ static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size
     }
 }
 
-/* Ports may differ. */
+/* True if two addresses are of the same host; their ports may differ. */
 static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
     if (a->at.any.sa_family != b->at.any.sa_family) return false;
     if (a->at.any.sa_family == AF_INET6)
@@ -60,7 +60,7 @@ static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address
     return a->at.v4.sin_addr.s_addr == b->at.v4.sin_addr.s_addr;
 }
 
-/* Make the address of a host that is a number. Returns false: it is a name. */
+/* Make the address of a host that is given as a number. Returns false if host is a name. */
 static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
     dlpi_s3_address a;
     memset(&a, 0, sizeof a);
@@ -79,6 +79,7 @@ static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_add
     return true;
 }
 
+/* Note an errno and an error text for a connection. Returns DLP_S3_BROKEN. */
 static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     char to[64];
     dlpi_s3_address_text(&c->address, to, sizeof to);
@@ -87,8 +88,8 @@ static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     return DLP_S3_BROKEN;
 }
 
-/* What a transport says in why stays; its errno says of what kind it is: EKEYREJECTED for a server
-   that is not trusted, which no repetition mends. */
+/* Set errnum, and why if the transport left it empty, for a transport that failed. EKEYREJECTED:
+   the server is not trusted, which no retry mends. Returns DLP_S3_BROKEN. */
 static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
     c->why[sizeof c->why - 1] = '\0';
@@ -96,18 +97,18 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     return DLP_S3_BROKEN;
 }
 
-/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
-   is no such code. */
+/* Return the code of a transport's read or write of n bytes; if invalid, or an error,
+   DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }
 
-/* Whether it was made by this process: a child leaves its parent's connections alone. */
+/* True if this process made the connection: a child leaves its parent's connections alone. */
 static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) { return c->pid == getpid(); }
 
-/* End the session and close the socket; nothing that is already closed. The child of a fork ends
-   nothing that its parent goes on with: its session meets a file that takes no bytes. */
+/* End the session and close the socket, if it is open. The child of a fork must not end a session
+   that its parent goes on with: there the session's last bytes go to a file that takes none. */
 static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     bool mute = true;
     if (c->fd < 0) return;
@@ -123,9 +124,9 @@ static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     c->state = 0;
 }
 
-/* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
-   read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
-   and errnum, and nothing to close. */
+/* Begin to connect. tls: NULL for a plain connection. host: the name that TLS verifies, borrowed
+   until dlpi_s3_conn_step has returned 0. Returns 0: go on with dlpi_s3_conn_step, at once if you
+   like; or DLP_S3_BROKEN with why and errnum, and nothing to close. */
 static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
                              const dlp_s3_transport *tls, const char *host) {
     int one = 1, errnum;
@@ -146,6 +147,7 @@ static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
     return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
 }
 
+/* Look whether the socket is connected. Returns 0: it is; DLP_S3_WANT_WRITE; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     struct pollfd p = {.fd = c->fd, .events = POLLOUT};
     int errnum = 0;
@@ -157,7 +159,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     return 0;
 }
 
-/* A proxy has answered, or has ended the connection (why not NULL). */
+/* Judge a proxy's answer. why: NULL, or why it is not whole. Returns 0, or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
     if (!why && status >= 200 && status < 300) {
@@ -177,8 +179,8 @@ static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
     return DLP_S3_BROKEN;
 }
 
-/* Ask the proxy for a tunnel. A server of TLS says nothing before it is asked, so the end of the
-   answer's head is the last byte that may be there. */
+/* Ask the proxy for a tunnel. A TLS server speaks only when it is asked, so nothing follows the
+   head of the answer. Returns 0: the tunnel is open; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     char byte;
     while (c->tunnel_at < c->tunnel_n) {
@@ -205,8 +207,8 @@ static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
     return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
-/* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
-   socket is ready for that; DLP_S3_BROKEN: why, errnum; it is to be closed. */
+/* Go on opening a connection. Returns 0: it can be read and written; DLP_S3_WANT_READ or _WRITE:
+   call again when the socket is ready for that; DLP_S3_BROKEN, with why and errnum: close it. */
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
@@ -221,8 +223,8 @@ static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     return code;
 }
 
-/* Read what is there. Returns 1..n; 0: the server has ended the stream, whole; DLP_S3_WANT_*;
-   DLP_S3_BROKEN. n: not 0. */
+/* Read at most n bytes (not 0) that are there. Returns how many; 0 if the server has properly ended
+   the stream; DLP_S3_WANT_*; or DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
@@ -236,7 +238,7 @@ static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     return dlpi_s3_conn_fail(c, "reading from", errno);
 }
 
-/* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
+/* Write what fits, of n bytes. Returns how many; DLP_S3_WANT_*: offer them again; DLP_S3_BROKEN. */
 static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
@@ -250,8 +252,7 @@ static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     return dlpi_s3_conn_fail(c, "writing to", errno);
 }
 
-/* Whether bytes may lie ready in the session, of which the socket knows nothing: read before one
-   waits. */
+/* True if the session may have bytes of which the socket knows nothing: read before you wait. */
 static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
@@ -343,8 +344,8 @@ static long dlpi_s3_bio_ctrl(BIO *b, int what, long number, void *at) {
     return what == BIO_CTRL_EOF ? s->ended : 0;
 }
 
-/* OpenSSL has a new ticket: kept in place of the host's last one, or of the one unused for longest.
-   Returns 1: it is ours to free. */
+/* Keep a new ticket that OpenSSL offers, in place of the host's last one or of the one unused for
+   longest. Returns 1: the ticket is ours to free. */
 static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     const dlpi_s3_session *s = (const dlpi_s3_session *)SSL_get_app_data(ssl);
     dlpi_s3_ticket *t = s->own->tickets;
@@ -365,7 +366,7 @@ static int dlpi_s3_ticket_keep(SSL *ssl, SSL_SESSION *session) {
     return 1;
 }
 
-/* Offer the host's ticket: a copy of it, since sessions of other threads may use it meanwhile. */
+/* Offer a copy of the host's ticket to the server: other threads' sessions may use it meanwhile. */
 static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION *copy = NULL;
     pthread_mutex_lock(&s->own->lock);
@@ -389,7 +390,7 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
-/* The server asks for a certificate of ours. Returns 0: there is none. */
+/* Note that the server asks for a certificate of the client. Returns 0: there is none. */
 static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
     (void)cert;
     (void)key;
@@ -406,7 +407,7 @@ static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size
     return false;
 }
 
-/* Returns NULL: why, errno. */
+/* Make what the sessions of this process share. Returns NULL, with why and errno, if that fails. */
 static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size_t size) {
     dlpi_s3_tls_own *own = (dlpi_s3_tls_own *)calloc(1, sizeof *own);
     dlpi_s3_copy(why, size, "no memory for TLS");
@@ -438,7 +439,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     return own;
 }
 
-/* What this process' sessions share. A parent's stays as it is: it cannot be freed safely. */
+/* Return what this process' sessions share, made here if there is none; NULL, with why and errno,
+   if that fails. A parent's stays as it is: it cannot be freed safely. */
 static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t size) {
     dlpi_s3_tls_own *found = DLPI_LOAD_ACQ(&tls->own), *own; /* O2 <- O1 */
     if (found && found->pid == getpid()) return found;
@@ -448,8 +450,8 @@ static dlpi_s3_tls_own *dlpi_s3_tls_mine(dlpi_s3_tls *tls, char *why, size_t siz
     return found;
 }
 
-/* Say whom the certificate must be for. Without a name nothing would be checked. Names count among
-   the alternative ones alone (RFC 9525, 6.3): a common name is none. */
+/* Tell OpenSSL which host the certificate must be for; without a host nothing would be checked.
+   Only alternative names count, no common name (RFC 9525, 6.3). Returns false if that fails. */
 static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     dlpi_s3_address unused;
     if (!host[0]) return false;
@@ -504,7 +506,7 @@ static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session
     return DLP_S3_BROKEN;
 }
 
-/* Put into words what went wrong, to be told at every further call; and its kind into broken. */
+/* Set s->why and s->broken, to be told at every further call. error: of SSL_get_error. */
 static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     unsigned long e = ERR_peek_error();
     const char *words = e ? ERR_reason_error_string(e) : NULL;
@@ -537,8 +539,8 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     }
 }
 
-/* What to do when a call got no further: DLP_S3_WANT_*, DLP_S3_BROKEN; 0: the server has ended the
-   session, where that may be. */
+/* Find out why a call of OpenSSL got no further. Returns DLP_S3_WANT_*; 0 if the server has ended
+   the session and may_end is set; or DLP_S3_BROKEN, with why and errno. */
 static int dlpi_s3_tls_wants(dlpi_s3_session *s, bool may_end, char *why, size_t size) {
     int error = s->broken ? SSL_ERROR_NONE : SSL_get_error(s->ssl, 0);
     if (error == SSL_ERROR_WANT_READ) return DLP_S3_WANT_READ;
@@ -558,8 +560,8 @@ static int dlpi_s3_tls_handshake(void *session, char *why, size_t size) {
     return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0 : dlpi_s3_tls_wants(s, false, why, size);
 }
 
-/* As many records as are there. What breaks it after the first is kept for the next call: the
-   library tells it only once. */
+/* Read as many TLS records as are there: dlp_s3_transport.read. If it fails after the first record,
+   the next call tells it, because OpenSSL tells it only once. */
 static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     size_t got = 0, total = 0;
@@ -595,7 +597,8 @@ static int dlpi_s3_tls_pending(void *session) {
     return SSL_has_pending(((const dlpi_s3_session *)session)->ssl);
 }
 
-/* A session that went well is ended with a word, without which its ticket would be void. */
+/* Free a session: dlp_s3_transport.close. If it went well, send the close_notify alert first,
+   without which its ticket would be void. */
 static void dlpi_s3_tls_close(void *session) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
     ERR_clear_error();
@@ -605,9 +608,8 @@ static void dlpi_s3_tls_close(void *session) {
     free(s);
 }
 
-/* Make a transport of OpenSSL. ca_file: PEM, copied; NULL: what AWS_CA_BUNDLE names, else the
-   system's. Returns 0, DLP_ERR_ARG (it cannot be read), DLP_ERR_MEMORY. Nothing of OpenSSL is
-   called yet. */
+/* Make a transport of OpenSSL, without calling it yet. ca_file: PEM, copied; NULL: AWS_CA_BUNDLE's,
+   else the system's. Returns 0, DLP_ERR_ARG if it cannot be read, or DLP_ERR_MEMORY. */
 static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
@@ -629,7 +631,7 @@ static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_er
     return 0;
 }
 
-/* After the last of its sessions. Others' transports, and none at all, stay as they are. */
+/* Free a transport of OpenSSL, after its last session. Any other is left as it is. */
 static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
@@ -655,7 +657,7 @@ static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
 #define DLPI_S3_FREEADDRINFO freeaddrinfo
 #endif
 
-/* Whether there is a route: a datagram socket says so without sending anything. */
+/* True if there is a route to an address: a datagram socket tells that without sending anything. */
 static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     int fd = dlpi_fd_above(socket(a->at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rc;
     if (fd < 0) return false;
@@ -664,6 +666,7 @@ static bool dlpi_s3_address_routed(const dlpi_s3_address *a) {
     return rc == 0;
 }
 
+/* Set why and *errnum (EAGAIN: try later; ENXIO) for getaddrinfo's rc. Returns DLP_ERR_REMOTE. */
 static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why, size_t size) {
     bool later = rc == EAI_AGAIN || rc == EAI_MEMORY || rc == EAI_SYSTEM;
     const char *words = rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
@@ -674,8 +677,8 @@ static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why
 }
 
 /* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
-   how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
-   ENXIO. A name makes it wait, for as long as the resolver likes. */
+   how many, 1..max; or DLP_ERR_REMOTE with why, and errnum EAGAIN (may be found later) or ENXIO. A
+   name waits for the resolver, for as long as that likes. */
 static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
                            int *errnum, char *why, size_t size) {
     struct addrinfo hints, *list = NULL;

@@ -4,7 +4,7 @@
 #include "s3/answers.h"
 /* ---- what is to be done next ---- */
 
-/* Make the next range of an op and have it wait for a connection. */
+/* Make the next range of an op, and queue it for a connection. */
 static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_range *range = DLPI_S3_OF(io->free_ranges.next, dlpi_s3_range, queue);
     uint64_t part = op->split ? io->desc->part_bytes : UINT64_MAX;
@@ -33,13 +33,13 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
-/* Whether an op may have another range now: further parts wait for the first head, which tells size
-   and ETag. */
+/* True if an op may begin another range: further parts wait for the first head, with size and
+   ETag. */
 static bool dlpi_s3_op_ready(const dlpi_s3_op *op) {
     return op->n_ranges == 0 || op->opened || op->r->if_match;
 }
 
-/* Let ops begin ranges, in turn, as far as there are records. */
+/* Let ops begin ranges, in turn, while there are free range records. */
 static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     while (!dlpi_s3_ring_empty(&io->wanting) && !dlpi_s3_ring_empty(&io->free_ranges)) {
         dlpi_s3_op *op = DLPI_S3_OF(io->wanting.next, dlpi_s3_op, node);
@@ -50,7 +50,7 @@ static void dlpi_s3_pump_ops(dlp_s3_io *io) {
     }
 }
 
-/* A connection could not be had: the range that waits longest bears it. */
+/* Give a failed connection's trouble (what: DLPI_S3_T_*) to the range that waits longest. */
 static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int what, int errnum,
                                   const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
@@ -73,7 +73,7 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
-/* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+/* If the origin has a proxy and TLS, have the connection ask the proxy for a tunnel (CONNECT). */
 static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
     const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
     char to[300];
@@ -85,7 +85,7 @@ static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_
     connection->conn.tunnel = connection->out;
 }
 
-/* Begin to connect. Returns whether another may be begun. */
+/* Begin one more connection to an origin. Returns whether yet another may be begun. */
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
     dlpi_s3_connection *connection;
@@ -135,7 +135,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     return true;
 }
 
-/* Go on with a connection that is being made. */
+/* Go on opening a connection: it becomes idle, waits, or has failed. */
 static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_origin *origin = connection->origin;
     int what = DLPI_S3_T_CONNECT, code = dlpi_s3_conn_step(&connection->conn), errnum;
@@ -160,9 +160,9 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
 
-/* A connection that is long in coming: if there is an address that has not failed lately, one to
-   that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
-   it counts for nothing until it is there. Returns whether it may still come. */
+/* If a connection takes long to open, let another be begun beside it, to an address that has not
+   failed lately. The first that is open is used first (after RFC 8305); the late one counts for
+   nothing until it is open. Returns whether the late one may still come. */
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
     if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
@@ -175,10 +175,10 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
     return true;
 }
 
-/* Whether an idle connection may be used. It may have ended unnoticed, or be too old for who stands
-   between; and bytes that nobody asked for may be there, which the next request would take for its
-   answer. With TLS, bytes of the socket may be the session's own, so only what it has decrypted
-   tells. One that has just been opened need not be looked at. */
+/* True if an idle connection may be used. It may have ended unnoticed, or be too old for a box in
+   between. Bytes that nobody asked for may be there, which would be taken for the next answer. With
+   TLS, bytes of the socket may be the session's own, so only what it has decrypted tells. A
+   connection that has just been opened is not looked at. */
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
@@ -189,7 +189,8 @@ static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *co
     return recv(connection->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* The connection to use next; NULL: none is idle. */
+/* Return the idle connection of an origin to use next, or NULL if there is none. Dead ones are
+   closed. fresh: take only one that has served no request. */
 static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *origin, bool fresh) {
     dlpi_s3_node *n = origin->idle.next;
     while (n != &origin->idle) {
@@ -202,8 +203,8 @@ static dlpi_s3_connection *dlpi_s3_origin_idle(dlp_s3_io *io, dlpi_s3_origin *or
     return NULL;
 }
 
-/* Room for one more connection, made by closing the one that is idle longest, or waits longest for
-   an answer that nobody wants. */
+/* True if there is room for one more connection. To make room, close the one that is idle longest,
+   or else the one that has read an unwanted answer longest. */
 static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     dlpi_s3_node *least = dlpi_s3_ring_empty(&io->idle) ? &io->draining : &io->idle;
     if (io->connections_out == io->n_connections && !dlpi_s3_ring_empty(least))
@@ -211,7 +212,7 @@ static bool dlpi_s3_connections_room(dlp_s3_io *io) {
     return io->connections_out < io->n_connections;
 }
 
-/* Give the ranges of an origin connections. */
+/* Send the ranges that wait at an origin over idle connections, and begin new ones for the rest. */
 static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
     uint32_t limit = (uint32_t)dlpi_s3_limit(&io->patience), want;
     while (origin->n_waiting && io->on_wire < limit) {
@@ -234,7 +235,7 @@ static void dlpi_s3_pump_origin(dlp_s3_io *io, dlpi_s3_origin *origin) {
              dlpi_s3_origin_connect(io, origin));
 }
 
-/* Whether requests can be signed; if not, that is being seen to. */
+/* True if requests can be signed now. If not, a refresh of the credentials is begun. */
 static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     int code;
     if (io->held) return false;
@@ -254,7 +255,7 @@ static void dlpi_s3_pump(dlp_s3_io *io) {
 
 /* ---- hedges ---- */
 
-/* When the answer to a range of a class has been awaited for too long. */
+/* Return after how many ns without an answer to hedge a range of class c; UINT64_MAX: not now. */
 static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     if (io->now - io->hedge_looked_ns > DLPI_S3_MS) {
         static const uint64_t bytes[DLPI_S3_CLASSES] = {1, 1u << 17, 1u << 20, 1u << 30};
@@ -265,8 +266,8 @@ static uint64_t dlpi_s3_hedge_ns(dlp_s3_io *io, unsigned c) {
     return io->hedge_ns[c];
 }
 
-/* Have ranges hedged that have waited for too long, while somebody listened: the caller may have
-   been away since. Returns when to look again. */
+/* Queue each range for a hedge whose answer has been awaited too long while somebody listened: the
+   caller may have been away. Returns when to look again. */
 static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
     uint64_t next = UINT64_MAX;
     for (unsigned c = 0; c < DLPI_S3_CLASSES; c++) {
@@ -294,6 +295,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 /* ---- events, timers ---- */
 
+/* The time of a connection is over: close it, or, if it has a range, treat it as broken. */
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after", *field = "connect_timeout_ms";
     int by = DLPI_S3_BY_CONNECT;
@@ -333,14 +335,14 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+/* True if all ranges of the op wait for a turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
         if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
-/* End the op if one of its bounds is over; else look again when that may be. */
+/* End the op if its request_timeout_ms or progress_timeout_ms is over; else set its timer again. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     const uint64_t *by = io->patience.by;
     uint64_t whole = by[DLPI_S3_BY_WHOLE], still;
@@ -364,8 +366,8 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
 
-/* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
-   from its last byte on. */
+/* True if a PUT whose timer is due goes on: the kernel still delivers its bytes, or the answer may
+   still come. The wait for the answer begins at the last byte. The timer is then set again. */
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
     bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
@@ -384,7 +386,7 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     return true;
 }
 
-/* Have a range go on over another connection: its body is slow. */
+/* Close a connection whose body is slow, and queue its range for another connection. */
 static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      const dlpi_s3_body_pace *pace) {
     dlpi_s3_range *range = connection->range;
@@ -402,8 +404,8 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
-/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
-   has left the connection. Time in which the caller was elsewhere does not count. */
+/* Leave the connection of a body that comes too slowly. Returns whether that was so. Time in which
+   the caller was elsewhere does not count, and a body that stands still is not judged. */
 static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const dlpi_s3_range *range = connection->range;
     dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
@@ -419,8 +421,8 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
-   that are too few to wake anybody. */
+/* True if a connection whose timer is due goes on, or has changed its state. A body may have bytes
+   that are too few to wake anybody, so it is read first. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
@@ -449,8 +451,8 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
     }
 }
 
-/* Something came over an idle connection: its end, or what nobody asked for. With TLS it may be the
-   session's own, such as tickets, which a read takes in. */
+/* Close an idle connection on which something came: its end, or bytes that nobody asked for. With
+   TLS it stays if they are the session's own, such as tickets; a read takes them in. */
 static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int64_t got = DLP_S3_BROKEN;
     if (connection->conn.tls) got = dlpi_s3_conn_read(&connection->conn, io->scratch, 1);
@@ -473,7 +475,8 @@ static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connecti
             io, connection); /* also when the answer has begun: some servers read it all */
 }
 
-/* A name was found, or not; credentials were fetched, or not. */
+/* Take in the news of the helper: a name was looked up, or credentials were refreshed. If there are
+   no credentials, the ranges that wait are in trouble. */
 static void dlpi_s3_helper_event(dlp_s3_io *io) {
     dlp_s3_error err;
     dlpi_s3_helper_heard(io->helper);
@@ -493,7 +496,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
     }
 }
 
-/* Milliseconds to wait for events: not beyond a deadline of ours, or the caller's. */
+/* Return for how many ms (-1: no limit) to wait for events: to the next timer, hedge, or until. */
 static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
     uint64_t hedge = dlpi_s3_hedge(io);
@@ -508,7 +511,7 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     return until < 3600000 ? (int)until : 3600000;
 }
 
-/* Read on where a turn's share was used up: what a session has decrypted wakes nobody. */
+/* Read on from connections that had more than a turn's share: decrypted bytes wake nobody. */
 static void dlpi_s3_feast(dlp_s3_io *io) {
     uint32_t n = 0;
     for (const dlpi_s3_node *l = io->hungry.next; l != &io->hungry; l = l->next) n++;
@@ -518,7 +521,7 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
-/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+/* End all back-offs soon if the server has come back, perhaps to another thread or process. */
 static void dlpi_s3_wake(dlp_s3_io *io) {
     uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
     if (back_ns <= io->woken_ns) return;
@@ -531,7 +534,7 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     }
 }
 
-/* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
+/* Wait for events until a time, serve them, and send what can be sent. Returns 0 or an errno. */
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;

@@ -14,14 +14,14 @@ static void dlpi_s3_out_add(dlpi_s3_out *o, const char *bytes, size_t n) {
     o->n += n;
 }
 
-/* Terminate. Returns whether all of it fitted. */
+/* Terminate the text. Returns true if all of it fitted. */
 static bool dlpi_s3_out_end(dlpi_s3_out *o) {
     if (o->size == 0) return false;
     o->to[o->n < o->size ? o->n : o->size - 1] = '\0';
     return o->n < o->size;
 }
 
-/* Add a character as UTF-8. Returns false: there is none of this number, or it is NUL. */
+/* Add a character as UTF-8. Returns false if there is none of this number, or it is NUL. */
 static bool dlpi_s3_out_char(dlpi_s3_out *o, uint32_t c) {
     char u[4];
     if (c == 0 || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return false;
@@ -76,6 +76,7 @@ static void dlpi_s3_xml_begin(dlpi_s3_xml *x, const char *xml, size_t n) {
     x->end = xml + n;
 }
 
+/* Refuse the text, for good. Returns DLPI_S3_XML_BAD. */
 static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
     x->why = why;
     x->where = x->at;
@@ -87,7 +88,7 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
 
 static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Go on after the next mark. Returns where the mark begins, or NULL: there is none. */
+/* Go on behind the next mark. Returns where the mark begins, or NULL if there is none. */
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
     const char *found = memmem(x->at, (size_t)(x->end - x->at), mark, strlen(mark));
     if (found) x->at = found + strlen(mark);
@@ -99,12 +100,12 @@ static bool dlpi_s3_xml_at(const dlpi_s3_xml *x, const char *text) {
     return (size_t)(x->end - x->at) >= n && memcmp(x->at, text, n) == 0;
 }
 
-/* Whether no name has this: NUL, white space, any of "&'/<=>. */
+/* True if a byte ends a name: NUL, white space, any of "&'/<=>. */
 static inline bool dlpi_s3_xml_ends(unsigned char c) {
     return c < 64 && ((uint64_t)0x700080c500002601u >> c & 1) != 0;
 }
 
-/* Read the name of a tag. Returns it whole, and without its namespace in x->name. */
+/* Read the name of a tag. Returns it whole; x->name gets it without its namespace. */
 static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     dlpi_s3_span whole = {x->at, 0};
     x->name.at = x->at;
@@ -117,7 +118,7 @@ static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     return whole;
 }
 
-/* "</a>", after its slash. */
+/* Read an end tag, "</a>", from behind its slash. Returns DLPI_S3_XML_CLOSE or _BAD. */
 static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x), *open;
     while (x->at < x->end && dlpi_s3_is_space(*x->at)) x->at++;
@@ -131,7 +132,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     return DLPI_S3_XML_CLOSE;
 }
 
-/* "<a b='c'>", after its bracket. */
+/* Read a tag, "<a b='c'>", from behind its bracket. Returns DLPI_S3_XML_OPEN or _BAD. */
 static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x);
     if (x->name.n == 0) return dlpi_s3_xml_bad(x, "a tag has no name");
@@ -154,7 +155,7 @@ static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     return DLPI_S3_XML_OPEN;
 }
 
-/* Get the next piece of what was given to begin. */
+/* Read the next piece of the text. Returns DLPI_S3_XML_OPEN, TEXT, CDATA, CLOSE, END or BAD. */
 static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     if (x->closes) {
         x->closes = 0;
@@ -195,7 +196,7 @@ static int dlpi_s3_xml_next(dlpi_s3_xml *x) {
     return DLPI_S3_XML_END;
 }
 
-/* Add what "&name;" stands for. Returns false: it is none that XML itself has. */
+/* Add the character of "&name;". Returns false if XML itself has no such name. */
 static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     static const char *const known[][2] = {
         {"amp", "&"}, {"lt", "<"}, {"gt", ">"}, {"quot", "\""}, {"apos", "'"}};
@@ -216,7 +217,7 @@ static bool dlpi_s3_xml_reference(dlpi_s3_out *o, dlpi_s3_span name) {
     return dlpi_s3_out_char(o, c);
 }
 
-/* Add a run of text with its references resolved. Returns false: one of them is bad. */
+/* Add a run of text with its references resolved. Returns false if one of them is bad. */
 static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     while (text.n > 0) {
         const char *and = memchr(text.at, '&', text.n), *end;
@@ -232,8 +233,8 @@ static bool dlpi_s3_xml_decode(dlpi_s3_out *o, dlpi_s3_span text) {
     return true;
 }
 
-/* Add all text directly inside the element that has just been opened, up to its end. Returns
-   false: x or a reference is bad. */
+/* Add all text directly inside the element that was just opened, up to its end. Returns false if x
+   or a reference is bad. */
 static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     int32_t depth = x->depth;
     for (;;) {
@@ -246,15 +247,14 @@ static bool dlpi_s3_xml_inside(dlpi_s3_xml *x, dlpi_s3_out *o) {
     }
 }
 
-/* Find the n-th part of "a/b/c". */
+/* Return the n-th part of a path, "a/b/c". */
 static dlpi_s3_span dlpi_s3_path_part(const char *path, int32_t n) {
     for (; n > 0; n--) path += strcspn(path, "/") + 1;
     return (dlpi_s3_span){path, strcspn(path, "/")};
 }
 
-/* Find the first element of a path, such as "Error/Code", and read its text. out: always
-   terminated; "" where there is none. Returns whether all of it is there; false: it is not, or was
-   cut. */
+/* Read the text of the first element with a path, such as "Error/Code". out is always terminated,
+   "" if there is none. Returns true if all of it fitted. */
 static bool dlpi_s3_xml_text(const char *xml, size_t n, const char *path, char *out, size_t size) {
     dlpi_s3_xml x;
     dlpi_s3_out o = {out, size, 0};
