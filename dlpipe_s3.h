@@ -7827,7 +7827,7 @@ static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
 /* Take the earliest timer out of the heap. */
 DLPI_COLD
-static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
+static void dlpi_s3_heap_pop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
     h->at[1]->place = 0;
     if (h->n == 0) return;
@@ -7842,7 +7842,7 @@ static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
         dlpi_s3_timer *t = h->at[1];
         if (t->at == t->due) return t;
         if (t->due == UINT64_MAX) {
-            dlpi_s3_heap_drop(h);
+            dlpi_s3_heap_pop(h);
         } else {
             t->at = t->due;
             dlpi_s3_heap_sink(h, t);
@@ -8208,7 +8208,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 
 /* Have a range begin again from its first byte. */
 DLPI_COLD
-static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
+static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
@@ -8588,7 +8588,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_tell(io, range, wait_ns);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
     dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }
@@ -8759,7 +8759,7 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
 
 /* Set an op to its beginning: nothing of the object has come. */
 DLPI_COLD
-static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
+static void dlpi_s3_op_reset(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
     op->next = 0;
     op->cursor.piece = 0;
@@ -8778,7 +8778,7 @@ static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
 DLPI_COLD
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
-    dlpi_s3_op_fresh(io, op);
+    dlpi_s3_op_reset(io, op);
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
@@ -8856,7 +8856,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 DLPI_COLD
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_op_move(io, range->op);
 }
 
@@ -9861,7 +9861,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(range->op, 0, "the body goes on after the range that was told");
-        dlpi_s3_range_rescan(range);
+        dlpi_s3_range_rewind(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
         dlpi_s3_connection_done(io, connection); /* a 200 went on after the range */
@@ -10404,7 +10404,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_close(io, connection);
-    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
@@ -10704,7 +10704,7 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
             "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
-    dlpi_s3_op_fresh(io, op);
+    dlpi_s3_op_reset(io, op);
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
     op->over = over;
@@ -11760,7 +11760,7 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
 /* True if a token leads back to an earlier page: such a list would have no end. Compared are the
    last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
 DLPI_COLD
-static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
+static bool dlpi_s3_segment_loops(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
     if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
@@ -11833,7 +11833,7 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
     if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
     if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
         wrong = dlpi_s3_page_memory;
-    if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
+    if (!wrong && p->truncated && dlpi_s3_segment_loops(s, p->token))
         wrong = "<NextContinuationToken> comes again";
     if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
     if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";

@@ -740,7 +740,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(range->op, 0, "the body goes on after the range that was told");
-        dlpi_s3_range_rescan(range);
+        dlpi_s3_range_rewind(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
         dlpi_s3_connection_done(io, connection); /* a 200 went on after the range */

@@ -268,7 +268,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_tell(io, range, wait_ns);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
     dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }
