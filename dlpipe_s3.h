@@ -2863,7 +2863,7 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
-/* True if a text (may be NULL) has no spaces either, so that the first line may hold it. */
+/* True if a text (may be NULL) has no blanks and is printable ASCII, for the first line. */
 DLPI_COLD
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
@@ -2964,8 +2964,8 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
-/* Return an error text if a bucket's name stands for something else, or NULL. At AWS other hosts
-   serve what these endings stand for; elsewhere they are names like any other. */
+/* Return an error text if a bucket's name stands for something else, or NULL. Endings such as
+   "--x-s3" do so only at AWS; elsewhere they are names like any other. */
 DLPI_COLD
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
@@ -3161,7 +3161,7 @@ static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     return true;
 }
 
-/* True if s is word, which is in lower case, in any case. Both have n bytes. */
+/* True if the n bytes at s are word, which is in lower case; s may be in any case. */
 static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
@@ -5737,7 +5737,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
-/* True if a region's name is that of endpoints, of which AWS' tools make a region. */
+/* True if a region's name stands for special endpoints ("fips-", "-global"), as in AWS' tools. */
 DLPI_COLD
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
@@ -5908,7 +5908,8 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
     return code < 0 ? code : DLP_OK;
 }
 
-/* Choose the web identity of the token file. variables: they count. Returns 1 or an error code. */
+/* Choose a web identity, by c->token_file. variables: AWS_ROLE_* count. Returns 1 or an error
+   code. */
 DLPI_COLD
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
@@ -6623,8 +6624,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
-   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
+/* Split a command into words (to: their memory) as a POSIX shell does with quotes and backslashes,
+   and nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 DLPI_COLD
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
@@ -7298,8 +7299,8 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     return h;
 }
 
-/* Free a helper, by its last owner or in the child of a fork. There the thread seems to wait still,
-   and destroying lock and condition would wait for it. */
+/* Free a helper, by its last owner or in the child of a fork. The child must not destroy lock and
+   condition: the thread seems to wait there still, and would be waited for. */
 DLPI_COLD
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
@@ -8339,8 +8340,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
-   mark cannot be lowered, nobody may be woken, so the timer is due now. */
+/* Set how many bytes must have come, unless the stream has ended, before epoll reports a
+   connection. If the mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
@@ -9085,8 +9086,8 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
 
 enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
-/* Refuse an object of is bytes from the offset on: it is larger than the memory, or smaller than
-   asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
+/* Fail a request because of the object's bytes from the offset on (is): too many for the memory, or
+   fewer than asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
 DLPI_COLD
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
@@ -9840,7 +9841,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Take in body bytes that lie at at. Returns whether the connection still serves its range. */
+/* Take in n bytes of a body. Returns whether the connection still serves its range. */
 DLPI_COLD
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
@@ -11510,8 +11511,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Add three bytes of a key, from offset from on, to the alphabet. kinds: a letter or digit adds all
-   of its kind. */
+/* Add three bytes of a key, the one at from and the next ones, to the alphabet. kinds: a letter or
+   digit adds all of its kind. */
 DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
@@ -11533,7 +11534,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* Return the place of a key among all keys that share its first from bytes: 0 to 1. */
+/* Return where a key lies, 0 to 1, among all keys that share its first bytes (from: how many). */
 DLPI_COLD
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
@@ -11585,8 +11586,8 @@ static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split near the middle of a range whose keys share their first from bytes. Returns false if
-   there is none. */
+/* Find a split near the middle of a range whose keys share their first bytes (from: how many).
+   Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {

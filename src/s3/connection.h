@@ -19,8 +19,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
-   mark cannot be lowered, nobody may be woken, so the timer is due now. */
+/* Set how many bytes must have come, unless the stream has ended, before epoll reports a
+   connection. If the mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
