@@ -2864,7 +2864,7 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
-/* True if a text (may be NULL) has no spaces either, so that the first line may hold it. */
+/* True if a text (may be NULL) has no blanks and is printable ASCII, for the first line. */
 DLPI_COLD
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
@@ -2965,8 +2965,8 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
-/* Return an error text if a bucket's name stands for something else, or NULL. At AWS other hosts
-   serve what these endings stand for; elsewhere they are names like any other. */
+/* Return an error text if a bucket's name stands for something else, or NULL. Endings such as
+   "--x-s3" do so only at AWS; elsewhere they are names like any other. */
 DLPI_COLD
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
@@ -3162,7 +3162,7 @@ static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     return true;
 }
 
-/* True if s is word, which is in lower case, in any case. Both have n bytes. */
+/* True if the n bytes at s are word, which is in lower case; s may be in any case. */
 static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
@@ -5738,7 +5738,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
-/* True if a region's name is that of endpoints, of which AWS' tools make a region. */
+/* True if a region's name stands for special endpoints ("fips-", "-global"), as in AWS' tools. */
 DLPI_COLD
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
@@ -5909,7 +5909,8 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
     return code < 0 ? code : DLP_OK;
 }
 
-/* Choose the web identity of the token file. variables: they count. Returns 1 or an error code. */
+/* Choose a web identity, by c->token_file. variables: AWS_ROLE_* count. Returns 1 or an error
+   code. */
 DLPI_COLD
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
@@ -6624,8 +6625,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
-   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
+/* Split a command into words (to: their memory) as a POSIX shell does with quotes and backslashes,
+   and nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 DLPI_COLD
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
@@ -7299,8 +7300,8 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     return h;
 }
 
-/* Free a helper, by its last owner or in the child of a fork. There the thread seems to wait still,
-   and destroying lock and condition would wait for it. */
+/* Free a helper, by its last owner or in the child of a fork. The child must not destroy lock and
+   condition: the thread seems to wait there still, and would be waited for. */
 DLPI_COLD
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
@@ -7828,7 +7829,7 @@ static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
 /* Take the earliest timer out of the heap. */
 DLPI_COLD
-static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
+static void dlpi_s3_heap_pop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
     h->at[1]->place = 0;
     if (h->n == 0) return;
@@ -7843,7 +7844,7 @@ static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
         dlpi_s3_timer *t = h->at[1];
         if (t->at == t->due) return t;
         if (t->due == UINT64_MAX) {
-            dlpi_s3_heap_drop(h);
+            dlpi_s3_heap_pop(h);
         } else {
             t->at = t->due;
             dlpi_s3_heap_sink(h, t);
@@ -8209,7 +8210,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 
 /* Have a range begin again from its first byte. */
 DLPI_COLD
-static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
+static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
@@ -8340,8 +8341,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
-   mark cannot be lowered, nobody may be woken, so the timer is due now. */
+/* Set how many bytes must have come, unless the stream has ended, before epoll reports a
+   connection. If the mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
@@ -8589,7 +8590,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_tell(io, range, wait_ns);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
     dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }
@@ -8760,7 +8761,7 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
 
 /* Set an op to its beginning: nothing of the object has come. */
 DLPI_COLD
-static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
+static void dlpi_s3_op_reset(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
     op->next = 0;
     op->cursor.piece = 0;
@@ -8779,7 +8780,7 @@ static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
 DLPI_COLD
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
-    dlpi_s3_op_fresh(io, op);
+    dlpi_s3_op_reset(io, op);
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
@@ -8857,7 +8858,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 DLPI_COLD
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_op_move(io, range->op);
 }
 
@@ -9086,8 +9087,8 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
 
 enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
-/* Refuse an object of is bytes from the offset on: it is larger than the memory, or smaller than
-   asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
+/* Fail a request because of the object's bytes from the offset on (is): too many for the memory, or
+   fewer than asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
 DLPI_COLD
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
@@ -9841,7 +9842,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Take in body bytes that lie at at. Returns whether the connection still serves its range. */
+/* Take in n bytes of a body. Returns whether the connection still serves its range. */
 DLPI_COLD
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
@@ -9862,7 +9863,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(range->op, 0, "the body goes on after the range that was told");
-        dlpi_s3_range_rescan(range);
+        dlpi_s3_range_rewind(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
         dlpi_s3_connection_done(io, connection); /* a 200 went on after the range */
@@ -10405,7 +10406,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_close(io, connection);
-    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
@@ -10705,7 +10706,7 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
             "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
-    dlpi_s3_op_fresh(io, op);
+    dlpi_s3_op_reset(io, op);
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
     op->over = over;
@@ -11511,8 +11512,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Add three bytes of a key, from offset from on, to the alphabet. kinds: a letter or digit adds all
-   of its kind. */
+/* Add three bytes of a key, the one at from and the next ones, to the alphabet. kinds: a letter or
+   digit adds all of its kind. */
 DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
@@ -11534,7 +11535,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* Return the place of a key among all keys that share its first from bytes: 0 to 1. */
+/* Return where a key lies, 0 to 1, among all keys that share its first bytes (from: how many). */
 DLPI_COLD
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
@@ -11586,8 +11587,8 @@ static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split near the middle of a range whose keys share their first from bytes. Returns false if
-   there is none. */
+/* Find a split near the middle of a range whose keys share their first bytes (from: how many).
+   Returns false if there is none. */
 DLPI_COLD
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
@@ -11761,7 +11762,7 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
 /* True if a token leads back to an earlier page: such a list would have no end. Compared are the
    last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
 DLPI_COLD
-static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
+static bool dlpi_s3_segment_loops(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
     if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
@@ -11834,7 +11835,7 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
     if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
     if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
         wrong = dlpi_s3_page_memory;
-    if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
+    if (!wrong && p->truncated && dlpi_s3_segment_loops(s, p->token))
         wrong = "<NextContinuationToken> comes again";
     if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
     if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";

@@ -5,8 +5,8 @@
 
 enum { DLPI_S3_FINE = 0, DLPI_S3_FINAL = -1 }; /* else DLPI_S3_T_* */
 
-/* Refuse an object of is bytes from the offset on: it is larger than the memory, or smaller than
-   asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
+/* Fail a request because of the object's bytes from the offset on (is): too many for the memory, or
+   fewer than asked for. what, wanted: the end of the message. Returns DLPI_S3_FINAL. */
 static int dlpi_s3_op_length(dlpi_s3_op *op, uint64_t is, const char *what, uint64_t wanted) {
     dlpi_s3_op_message(op, 0, "the object has %llu bytes from offset on, %s %llu",
                        (unsigned long long)is, what, (unsigned long long)wanted);
@@ -720,7 +720,7 @@ static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
-/* Take in body bytes that lie at at. Returns whether the connection still serves its range. */
+/* Take in n bytes of a body. Returns whether the connection still serves its range. */
 static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
                                     size_t n) {
     dlpi_s3_range *range = connection->range;
@@ -740,7 +740,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(range->op, 0, "the body goes on after the range that was told");
-        dlpi_s3_range_rescan(range);
+        dlpi_s3_range_rewind(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
         dlpi_s3_connection_done(io, connection); /* a 200 went on after the range */

@@ -10,7 +10,7 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
 }
 
 /* Set an op to its beginning: nothing of the object has come. */
-static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
+static void dlpi_s3_op_reset(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
     op->next = 0;
     op->cursor.piece = 0;
@@ -28,7 +28,7 @@ static void dlpi_s3_op_fresh(const dlp_s3_io *io, dlpi_s3_op *op) {
 /* Begin all of a request again. */
 static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
-    dlpi_s3_op_fresh(io, op);
+    dlpi_s3_op_reset(io, op);
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
 }
@@ -100,7 +100,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 /* Send a range again at once, now that another region, place, clock or key is known. */
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_op_move(io, range->op);
 }
 

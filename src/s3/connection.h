@@ -19,8 +19,8 @@ static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
-/* Be woken when so many bytes are there (or the stream has ended), not for each few of them. If the
-   mark cannot be lowered, nobody may be woken, so the timer is due now. */
+/* Set how many bytes must have come, unless the stream has ended, before epoll reports a
+   connection. If the mark cannot be lowered, nobody may be woken, so the timer is due now. */
 static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *connection,
                                          uint64_t bytes) {
     int n = bytes > DLPI_S3_LOW_WATER ? DLPI_S3_LOW_WATER : bytes > 0 ? (int)bytes : 1;
@@ -268,7 +268,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_tell(io, range, wait_ns);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
     dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }

@@ -300,8 +300,8 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                              c->base);
 }
 
-/* Split a command into words, written to to, as a POSIX shell does with quotes and backslashes, and
-   nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
+/* Split a command into words (to: their memory) as a POSIX shell does with quotes and backslashes,
+   and nothing else of a shell. Returns how many, or -1: a quote is open, or they are too many. */
 static int dlpi_s3_process_split(const char *command, char *to, char **argv, int max) {
     int n = 0;
     const char *at = command;

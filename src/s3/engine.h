@@ -114,7 +114,7 @@ static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) 
             "does not fit into the host's name; set style to DLP_S3_STYLE_PATH, or mend region");
     if (code != DLP_OK) return code;
     r->code = 0;
-    dlpi_s3_op_fresh(io, op);
+    dlpi_s3_op_reset(io, op);
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
     op->over = over;

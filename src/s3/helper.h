@@ -84,8 +84,8 @@ static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     return h;
 }
 
-/* Free a helper, by its last owner or in the child of a fork. There the thread seems to wait still,
-   and destroying lock and condition would wait for it. */
+/* Free a helper, by its last owner or in the child of a fork. The child must not destroy lock and
+   condition: the thread seems to wait there still, and would be waited for. */
 static void dlpi_s3_helper_destroy(dlpi_s3_helper *h) {
     bool forked = h->pid != getpid();
     while (h->names) {

@@ -138,7 +138,7 @@ static bool dlpi_s3_http_is_text(const char *s, size_t n) {
     return true;
 }
 
-/* True if s is word, which is in lower case, in any case. Both have n bytes. */
+/* True if the n bytes at s are word, which is in lower case; s may be in any case. */
 static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];

@@ -136,7 +136,7 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
 
 /* True if a token leads back to an earlier page: such a list would have no end. Compared are the
    last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
-static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
+static bool dlpi_s3_segment_loops(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
     if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
@@ -206,7 +206,7 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
     if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
     if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
         wrong = dlpi_s3_page_memory;
-    if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
+    if (!wrong && p->truncated && dlpi_s3_segment_loops(s, p->token))
         wrong = "<NextContinuationToken> comes again";
     if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
     if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";

@@ -58,7 +58,7 @@ static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s
     return dlpi_s3_config_copy(c->profile, sizeof c->profile, "profile", name, err);
 }
 
-/* True if a region's name is that of endpoints, of which AWS' tools make a region. */
+/* True if a region's name stands for special endpoints ("fips-", "-global"), as in AWS' tools. */
 static bool dlpi_s3_region_beyond(const char *region) {
     static const char *const ends[] = {"-fips", "-global"};
     size_t n = strlen(region);
@@ -219,7 +219,8 @@ static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variabl
     return code < 0 ? code : DLP_OK;
 }
 
-/* Choose the web identity of the token file. variables: they count. Returns 1 or an error code. */
+/* Choose a web identity, by c->token_file. variables: AWS_ROLE_* count. Returns 1 or an error
+   code. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,

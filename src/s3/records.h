@@ -154,7 +154,7 @@ static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
 static void dlpi_s3_timer_stop(dlpi_s3_timer *t) { t->due = UINT64_MAX; }
 
 /* Take the earliest timer out of the heap. */
-static void dlpi_s3_heap_drop(dlpi_s3_heap *h) {
+static void dlpi_s3_heap_pop(dlpi_s3_heap *h) {
     dlpi_s3_timer *last = h->at[h->n--];
     h->at[1]->place = 0;
     if (h->n == 0) return;
@@ -168,7 +168,7 @@ static dlpi_s3_timer *dlpi_s3_heap_first(dlpi_s3_heap *h) {
         dlpi_s3_timer *t = h->at[1];
         if (t->at == t->due) return t;
         if (t->due == UINT64_MAX) {
-            dlpi_s3_heap_drop(h);
+            dlpi_s3_heap_pop(h);
         } else {
             t->at = t->due;
             dlpi_s3_heap_sink(h, t);
@@ -521,7 +521,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 }
 
 /* Have a range begin again from its first byte. */
-static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
+static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);

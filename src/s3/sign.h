@@ -361,7 +361,7 @@ static bool dlpi_s3_head_ok(const char *value) {
     return true;
 }
 
-/* True if a text (may be NULL) has no spaces either, so that the first line may hold it. */
+/* True if a text (may be NULL) has no blanks and is printable ASCII, for the first line. */
 static bool dlpi_s3_head_line_ok(const char *escaped) {
     if (!escaped) return true;
     for (; *escaped; escaped++)
@@ -457,8 +457,8 @@ static bool dlpi_s3_region_ok(const char *region) {
     return n > 0 && n < 64 && region[n] == '\0';
 }
 
-/* Return an error text if a bucket's name stands for something else, or NULL. At AWS other hosts
-   serve what these endings stand for; elsewhere they are names like any other. */
+/* Return an error text if a bucket's name stands for something else, or NULL. Endings such as
+   "--x-s3" do so only at AWS; elsewhere they are names like any other. */
 static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *bucket) {
     static const char *const kinds[][2] = {
         {"--x-s3", "a directory bucket (S3 Express), which is not supported; use another bucket"},

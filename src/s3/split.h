@@ -21,8 +21,8 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
     return n;
 }
 
-/* Add three bytes of a key, from offset from on, to the alphabet. kinds: a letter or digit adds all
-   of its kind. */
+/* Add three bytes of a key, the one at from and the next ones, to the alphabet. kinds: a letter or
+   digit adds all of its kind. */
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
                                       "GHIJKLMNOPQRSTUVWXYZ"};
@@ -43,7 +43,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     }
 }
 
-/* Return the place of a key among all keys that share its first from bytes: 0 to 1. */
+/* Return where a key lies, 0 to 1, among all keys that share its first bytes (from: how many). */
 static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
     double at = 0, unit = 1;
     for (size_t i = from; i < key.n && unit > 1e-17; i++) {
@@ -91,8 +91,8 @@ static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_
     return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
 }
 
-/* Find a split near the middle of a range whose keys share their first from bytes. Returns false if
-   there is none. */
+/* Find a split near the middle of a range whose keys share their first bytes (from: how many).
+   Returns false if there is none. */
 static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
                                  const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
     double x = dlpi_s3_alphabet_place(a, low, from), y = 1;

@@ -397,7 +397,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_close(io, connection);
-    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
