@@ -16653,6 +16653,10 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
 
 /* ---- a stage is added: by the call of its kind, or by a source's ---- */
 
+/* Begin a new stage at the end of the pipe's array of stages, with a copy of the workers' desc `w`
+   (may be NULL). The stage's name is that of the node, else of `w`, else `name`. Returns the stage,
+   which does not count before dlpi_added. Returns NULL if the pipe has an error, which may be set
+   here. */
 DLPI_COLD
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
@@ -16679,8 +16683,9 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     return st;
 }
 
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
+/* Make a stage of dlpi_add count, unless its checks failed. `rc`: the code of these checks; any
+   other code than DLP_OK is returned. Copies the CPU numbers of the desc, which the caller owns.
+   Returns the number of the stage, or a DLP_ERR code, which is negative. */
 DLPI_COLD
 static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     if (rc != DLP_OK) return rc;
@@ -16774,6 +16779,7 @@ struct dlpi_table {
 
 /* ---- what rows have in common ---- */
 
+/* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
 DLPI_COLD
 static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
     const dlpi_verb *verb =
@@ -16781,13 +16787,14 @@ static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) 
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
+/* Refuse a row with the message: node "name" `what`. Returns the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
 }
 
-/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
- */
+/* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
+   (DLPI_NODE_*); else NULL. */
 DLPI_COLD
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
@@ -16817,9 +16824,9 @@ static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *no
     return pack && cache;
 }
 
-/* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
-   row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
+   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
+   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
    Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
@@ -16869,6 +16876,8 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
 
 /* ---- the rows, before any is added ---- */
 
+/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
@@ -16884,7 +16893,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     return DLP_OK;
 }
 
-/* A row takes records from the row before it. */
+/* Check that row i takes records from the row before it, as it must unless it is an out. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
@@ -16901,7 +16911,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                        from[0], t->nodes[i - 1].name);
 }
 
-/* What the verb of a row has no use for. */
+/* Refuse fields of a row that its verb does not use. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
     dlp_workers_desc w = node->workers;
@@ -16935,6 +16945,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        "DLP_DEAL_* in a list or push, else 0");
 }
 
+/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
@@ -16960,8 +16972,8 @@ static int dlpi_table_check(dlpi_table *t) {
 
 /* ---- a table that the library fills ---- */
 
-/* Add a row. The workers name it, if they have a name; else it has this name, and a number if
-   another row has it. */
+/* Add a row to the library's own table, and return it. The name is that of the workers `w`, if they
+   have one, else `name`; a number is added if another row has the name. w may be NULL. */
 DLPI_COLD
 static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
                                 const dlp_workers_desc *w) {
@@ -16980,7 +16992,8 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches. The workers are the row's. of: the source that it reads, or NULL. */
+/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
+   that it reads, or NULL. */
 DLPI_COLD
 static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
                                   const dlp_source *of) {
@@ -16999,8 +17012,8 @@ static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fet
 #define DLPI_NAME_KEPT 32u
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
-/* Copy n fields behind those that a stage has, and all names behind the fields. The plan counts
-   these bytes. */
+/* Append copies of n fields to the fields of a stage. The names are copied behind all fields. The
+   plan counts these bytes. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     const uint32_t before = st->n_fields, all = before + n;
@@ -17027,14 +17040,15 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
     return DLP_OK;
 }
 
-/* Add n fields to those of an item. */
+/* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
 DLPI_COLD
 static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
     p->datasets.n_fields += n;
 }
 
-/* Have n fields of a node other names than the m above it? */
+/* Check that no field of a node has the name of one of the m fields above it. Returns DLP_OK, or
+   the pipe's error code. */
 DLPI_COLD
 static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
                              const dlp_field *above, uint32_t m) {
@@ -17046,8 +17060,8 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
     return DLP_OK;
 }
 
-/* Add the fields of a stage to those of an item. count: the field of its desc that has their
-   number. */
+/* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
+   that has their number, for the error. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
@@ -17079,7 +17093,8 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
-/* How many items are under way at once. */
+/* Check the fields of a fetch that say how many items are in flight. Returns DLP_OK, or the code of
+   the first error. */
 DLPI_COLD
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
@@ -17099,7 +17114,8 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
-/* Take what the desc says, and a copy of its dataset. */
+/* Check a fetch desc, and copy it and its dataset into the stage. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
@@ -17291,7 +17307,8 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
 
-/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+/* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
+   them one after the other, once. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
@@ -17316,7 +17333,8 @@ DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, in
     return true;
 }
 
-/* Who writes what is read wants a core, too. */
+/* Note how many writers the reader of `d` has. They want cores, too. So if threads and writers are
+   more than the CPUs, waiting threads only yield. */
 static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_dataset *d) {
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
@@ -17326,7 +17344,8 @@ static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_datase
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
-/* Are there items, and can the sampler's order be had of them? */
+/* Check that the dataset has items, and that the sampler's order can be made of so many. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
@@ -17337,7 +17356,8 @@ static int dlpi_check_items(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* An order that another source than this pipe's goes with. */
+/* Refuse the sampler's order, because it does not fit the pipe's source. Returns the pipe's error
+   code. */
 static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
@@ -17348,12 +17368,14 @@ static int dlpi_bad_order(dlp_pipe *p) {
                        p->source_stage->name);
 }
 
-/* Make the sampler's order of the items that there are. */
+/* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
 static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
+/* Set the length of an epoch of n samples, in samples and batches. Returns DLP_OK, or the pipe's
+   error code if the epoch has no batch. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -17469,7 +17491,7 @@ static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
     const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
-/* Bytes of a cell's record that has up to so many inputs. */
+/* Return the bytes of a cell's record in the region, for a cell of at most `run` inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
@@ -17479,7 +17501,8 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-/* Areas: a record for each cell, with a run of as many inputs. */
+/* Add the areas of the region that hold a record and a bit for each of the `cells` cells. run:
+   inputs of a cell, at most. */
 static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
@@ -17488,7 +17511,8 @@ static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cell
                    dlpi_input_record(run), cells, DLPI_LINE);
 }
 
-/* Areas: cells of so many bytes, with a record each. */
+/* Add the areas of the region for `cells` cells of `stride` bytes, with a record and a bit each.
+   run: inputs of a cell, at most. words: the name of the cells in the plan. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
     dlpi_inputs_records(p, st, cells, run);
@@ -17498,7 +17522,8 @@ static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
     return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
-/* The first cell from c on that may be; or as many as there are. */
+/* Return the first cell from cell c on whose bit says that it may be open, or the number of cells
+   if there is none. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     const uint32_t n = dlpi_n_inputs(p);
     for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
@@ -17507,7 +17532,7 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     }
     return n;
 }
-/* What a cell is before it is open, for a run of n inputs. */
+/* Clear the record of a closed cell for its next run of n inputs. */
 static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     cell->epoch = epoch;
     cell->items = cell->bytes = 0;
@@ -17518,7 +17543,7 @@ static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
-/* Cell c is open, with that ticket. */
+/* Open cell c with this ticket, so that a worker may claim it. */
 static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     dlpi_claim_may(dlpi_input_bits(p, c), c); /* Q3: before Q1 */
     dlpi_claim_done(&dlpi_input_at(p, c)->state,
@@ -17538,7 +17563,7 @@ static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *byt
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-/* The cells' surroundings, most bytes being for what is in one. */
+/* DLPIPE_DEBUG: fill the guard bytes of all cells. most: bytes of a cell that may be written. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
         dlpi_redzone c;
@@ -17558,7 +17583,8 @@ typedef struct dlpi_inputs_ahead {
     bool stuck;            /* no cell was free */
 } dlpi_inputs_ahead;
 
-/* Batches below *left have left the last stage that may send rows back. */
+/* Raise *left to the first batch that has not yet passed the last stage that may send rows back. No
+   batch below *left needs its inputs again. */
 static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (*left < base) *left = base;                  /* delivered: their slots may be others' */
@@ -17568,8 +17594,9 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     }
 }
 
-/* Is it worth while to search? One that found no free cell is not begun again until something has
-   changed on which it depends. */
+/* True if the scheduler should search for free cells now. A search that found no free cell is not
+   repeated until something has changed on which it depends. epoch, batch: what is scheduled
+   next. */
 static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
     const dlpi_inputs_ahead last = *a;
     if (p->schedule.ended) return false;
@@ -17582,7 +17609,7 @@ static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch
     return true;
 }
 
-/* The batch in slot s has rows of cell c. Returns its number + 1. */
+/* Note that the batch in slot s has rows of cell c. Returns the number of the batch + 1. */
 static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
@@ -17591,8 +17618,9 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* ---- by the scheduler: an input can't be loaded ---- */
 
-/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
-   one, with the batch. */
+/* True if a failed input is an error of the batch that needs its n rows, by the stage's on_error.
+   False if these rows are left out instead. *e: the error of the input. It becomes DLP_ERR_BUDGET
+   if more rows fail than the stage's max_skips allows. */
 DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
@@ -17603,15 +17631,16 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
-/* It is no error: the row that *e names is left out. */
+/* List the input of *e among the skipped ones and count it, as it is left out and raises no
+   error. */
 DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
-/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
-   was left? */
+/* True if cell c, which is needed no more, is now idle: loaded, failed or closed. A cell that is
+   still open is closed here. False if a worker is loading it. ticket: the cell's ticket. */
 static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
@@ -17630,8 +17659,8 @@ static bool dlpi_inputs_quiet(dlp_pipe *p) {
     return true;
 }
 
-/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
-   wait for them. */
+/* Return `there`: whether the inputs of the present batch are loaded. Also note for the consumer's
+   statistics if it has to wait for them, which is so if they are not and no batch is under way. */
 static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && p->schedule.published ==
@@ -17641,7 +17670,7 @@ static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
 
 /* ---- workers of cells ---- */
 
-/* What the callback of an item sees of its input. */
+/* Return the dlp_part that an item's callback sees of the input in cell c. */
 static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(p, c);
     return (dlp_part){.index = cell->index,
@@ -17650,24 +17679,27 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
                       .items = cell->items};
 }
 
-/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
-   same input, for no other may be here. */
+/* Return the number of the item that takes the place of a failed one, for the k-th time. The item
+   is of the same cell, because another input may not be loaded. Seed, epoch, position and k alone
+   decide it. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
-/* When an open cell may be tried; 0: now. */
+/* Return the time in ns from which on an open cell may be tried; 0 means now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
-/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+/* True if this worker's inputs take less time than waking a thread, or than looking for the oldest
+   ticket. */
 static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
+/* Wake the scheduler for the inputs that this worker has loaded since it woke it last. */
 static void dlpi_input_told(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
@@ -17678,8 +17710,8 @@ typedef struct dlpi_input_search {
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
 } dlpi_input_search;
 
-/* Find the open cell with the oldest ticket among cells first .. end - 1. A cell whose retry is not
-   due yet is left out. Writes the cell into s, if it is older than that in s. */
+/* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
+   it is older than the one there. Cells whose retry is not due yet are left out. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
     for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
          c = dlpi_input_next(p, c + 1)) {
@@ -17697,11 +17729,14 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
-/* The end of the cells that a worker may take. */
+/* Return one behind the last cell that this worker may take. */
 static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
     return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
 }
 
+/* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
+   or false if no cell is open and due. Before it returns false it wakes the scheduler for loaded
+   inputs. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
@@ -17725,7 +17760,8 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* ns until an input may be tried again, at most ns. */
+/* Return the ns until an open cell of this worker is to be tried again, but at most `ns`. 0:
+   now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_input_next(p, w->input_first);
@@ -17741,7 +17777,8 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
+/* DLPIPE_DEBUG: check the guard bytes around a cell after a callback has written at most `most`
+   bytes into it. rc: the callback's code. Returns rc, or the DLP_ERR code of an overrun. */
 static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
@@ -17750,9 +17787,9 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
-   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
-   what is wrong. */
+/* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
+   bytes of the cell. Sets the fields of *part but its items, which the caller sets before and
+   checks afterwards. Returns 0, or the code with which the load failed. */
 static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -17776,7 +17813,8 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-/* Returns 0 if a load may set items to this: as its desc says. */
+/* Check the number of items that a load has set against the desc's limits. Returns 0, or
+   DLP_ERR_LENGTH. */
 static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -17797,9 +17835,9 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
-/* Load the inputs of a cell from the first that is not made on, until one fails or the pipe is
-   stopped. one: one try of input cell->index; a constant, so that it is inlined. by: its own.
-   Returns what the input that failed came to, or 0. */
+/* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
+   stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
+   passed on to `one`. Returns 0, or the code of the input that failed. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -17832,13 +17870,14 @@ static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     return w->p->source->load(w, c);
 }
 
-/* One try of each input, whatever the source. */
+/* Try each input of cell c once, by the source's load. Returns 0, or the code of the input that
+   failed. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
 
-/* Load the inputs of a cell until all are made, one has failed, or one is to be tried later.
-   Returns what the cell then is. */
+/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
+   retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
@@ -17861,7 +17900,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
-/* Load the inputs of a cell that is ours, and tell the scheduler. */
+/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
@@ -17883,7 +17922,8 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
-/* What a dead worker of cells had: its input is loaded by another one. */
+/* Open all cells that the dead worker w had claimed, so that other workers load them. The input
+   that was being loaded, if there is one, gets the blame for the death. */
 static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
@@ -17912,7 +17952,8 @@ static bool dlpi_input_step(dlpi_worker *w) {
     return true;
 }
 
-/* One more cell: base: batches below it are delivered. */
+/* Count one more cell in a stage's statistics. state, used: words of the cell's record. base: all
+   batches below it are delivered. */
 static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
     uint32_t low = dlpi_gen_low(state);
     if (low == DLPI_INPUT_LOADED) out->loaded++;
@@ -17920,8 +17961,8 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
-/* Count a cell that is asked for, or being loaded, in its queue. The queues of a stage lie side by
-   side, in the order of the table. */
+/* Count cell c of a stage, which is open or being loaded, in the depth of its queue. The queues of
+   a stage lie side by side, in the order of the table. */
 static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
     for (dlp_link *l = s->figures.links; l < s->figures.links + s->figures.n_links; l++) {
         if (l->to_stage != stage) continue;
@@ -17933,7 +17974,8 @@ static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
     }
 }
 
-/* The cells, counted. */
+/* Observer: count the cells of a stage, and add the counts to its statistics. Returns false if the
+   region has no such cells. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];
@@ -17958,7 +18000,8 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
 
-/* A list of items beside a stage that has an order of its own. */
+/* Refuse a sampler with a subset or weights, because a stage with its own order takes all items.
+   Returns the pipe's error code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
@@ -17966,7 +18009,9 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
                        st->name);
 }
 
-/* The next input goes to any worker; they are not tuned, and no input stands for another. */
+/* Check the workers' desc of a stage that loads cells: any worker takes the next cell, the number
+   of workers is not tuned, and no input replaces another. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
@@ -17980,7 +18025,8 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* A field of the desc that says into how many equal runs the rows of a batch fall. */
+/* Check that `batch_size` is a multiple of n, the value of the desc's field `field`. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
@@ -18155,7 +18201,8 @@ typedef struct dlpi_found {
     dlpi_agreed agreed;
 } dlpi_found;
 
-/* What the run says of streams and of an epoch's end, and what is said of the cells. */
+/* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
+   says of the cells. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
     dlpi_found *q = st->self;
     const dlp_pipe_desc *run = &p->d;
@@ -18186,9 +18233,10 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
                                       sizeof(dlpi_source_state));
 }
 
-/* Inputs of stream i that prove, if none has an item, that none comes. own: as of
-   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
-   asked for. For one stream of several they are 64: each pass may deal its inputs to others. */
+/* Return how many inputs without an item, one after the other in stream i, prove that no item
+   comes. own: as for dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at
+   least 16 passes are asked for. For one stream of several they are 64: each pass may deal its
+   inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
@@ -18197,6 +18245,8 @@ static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) 
 
 /* ---- the lists of the streams ---- */
 
+/* Append cell c to a list of cells. first, last: the ends of the list; DLPI_FOUND_NONE if it is
+   empty. The caller has set the cell's `next`. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
@@ -18205,8 +18255,8 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
-/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the last cell of
-   the stream. It is not open yet. */
+/* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
+   The cell gets a new ticket, and stays closed. */
 DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                    uint64_t epoch, uint64_t ordinal, uint32_t run) {
     q->use[c] = (dlpi_found_cell){.epoch = epoch,
@@ -18221,8 +18271,9 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
+/* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
+   of cells that wait to be free. It is free if it is loaded and no batch under way has rows of
+   it. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
@@ -18233,13 +18284,14 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Cell c is a stream's no more. */
+/* Take cell c, which is off the list already, from its stream. loaded: as for dlpi_found_unlist. */
 static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
 
-/* Take the first cell of a stream off its list. */
+/* Take the first cell of a stream off its list. Returns the cell, which still counts as the
+   stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -18248,39 +18300,41 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     return c;
 }
 
-/* The first cell of a stream is not needed any more. */
+/* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
 }
 
-/* Are all items of a cell known, and before what is left of the stream? */
+/* True if all items of a cell are known, and all are given or in the open window. */
 static inline bool dlpi_found_spent(const dlpi_found_cell *u) {
     return u->taken == u->n && u->learned == u->run;
 }
 
-/* A stream is at this place, which is in cell c; or will be, after the window that is open. */
+/* Note that a stream stands at place `at`, which is in cell c. If a window is open, the stream
+   stands there after the window. */
 static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                      dlpi_cursor at) {
     *(x->length > 0 ? &x->after : &x->at) = at;
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
-/* Items of the first cell of a stream are used: the stream is after the last of them. */
+/* Note that items of a stream's first cell were used: the stream stands after the last of them. The
+   cell leaves the stream with its last item. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
     if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
 }
 
-/* The list whose item the next row of stream i lacks, once all known rows are given. */
+/* Return the list whose item the next row of stream i lacks, once all known rows are given. */
 static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) return q->joins->lacks(q, i);
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
-/* n inputs of stream i, from that ordinal on and of one pass, have so many items. A stream's are
-   learned in their order, each once, but where it begins elsewhere: after a seek, or in another
-   epoch. */
+/* Count the items of n inputs of stream i, from this ordinal on, for the statistics of the present
+   pass. The inputs are of one pass. Inputs are learned in their order, each once, but for the first
+   ones after a seek or in another epoch: these begin a new count. */
 static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint32_t n,
                                   uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
@@ -18299,19 +18353,20 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* One row less of the window of stream x, of cell c, is left. */
+/* Count one row less of cell c in the open window of stream x. The cell leaves the stream with its
+   last row. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
     if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
 }
 
-/* The row at the next place of the window of stream i. */
+/* Return where the item lies that the open window of stream i has at this place of its order. */
 static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
                                                          uint64_t place) {
     return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
 }
 
-/* Stream i needs no row more of the window that is open, if any is. */
+/* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
 static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
@@ -18319,7 +18374,8 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     x->length = 0;
 }
 
-/* All streams begin with this epoch, with what they have of it. */
+/* Begin an epoch in all streams of a list. Cells that already hold inputs of this epoch stay,
+   others are dropped. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
@@ -18344,8 +18400,8 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     if (q->joins != NULL) q->joins->begin(q);
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left, but
-   for rows of the window that is open. */
+/* Take cell c of stream x off the list: its counts were taken last, and no item of it is left. It
+   stays the stream's while its rows of the open window are not given. */
 static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
@@ -18355,12 +18411,14 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
 }
 
-/* n cells became open: wake so many workers, or all if not every worker takes every cell. */
+/* Wake the workers for n cells that became open: n workers, or all if not every worker takes every
+   cell. */
 static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
     dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+/* Open the failed cell c again, for the inputs of its run behind the failed one, which is left
+   out. */
 DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -18371,8 +18429,9 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
-   if that is an error: the stream then ends before the input. */
+/* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
+   loaded. Returns true if they are left out. Returns false if the failure is an error: the stream
+   then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
@@ -18418,20 +18477,23 @@ typedef struct dlpi_arrivals {
     bool over;               /* the reader's: it has said that the stream has ended */
 } dlpi_arrivals;
 
-/* Scheduler: let the reader have cell c, which is closed, for as many records as its run has. */
+/* Scheduler: close cell c and give it to the reader, which may fill it with as many records as the
+   cell's run has. ticket: that of the cell. */
 static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64_t ticket) {
     dlpi_claim_done(&dlpi_input_at(p, c)->state, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 */
     a->cells[a->wanted % a->n] = c;
     dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
 }
 
-/* Scheduler: cell c, the first of stream x that was not known, has arrived: what is in it? */
+/* Scheduler: copy from cell c how many records the reader put into it, and the number of the first
+   record. c is the first cell of its stream whose count is not taken. */
 static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
     u->run = dlpi_input_at(p, c)->run;
     u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
 }
 
-/* Scheduler: the stream ends before the first cell that is not known. No cell after it comes. */
+/* Scheduler: end stream x before its first cell whose count is not taken. This cell and all cells
+   behind it leave the stream's list. */
 static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     while (x->known != DLPI_FOUND_NONE) {
         const uint32_t c = x->known;
@@ -18442,7 +18504,8 @@ static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     x->next = 0;
 }
 
-/* Reader: the cell that it is to fill next; DLPI_FOUND_NONE: there is none. */
+/* Reader: return the cell that it fills next, or DLPI_FOUND_NONE if it has no cell or has ended the
+   stream. The cell stays the same until `taken` is raised. */
 static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
         return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */
@@ -18454,7 +18517,8 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* What has no meaning where counts are not known in advance. */
+/* Refuse what has no meaning if the counts of inputs are not known in advance. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
@@ -18481,6 +18545,8 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Check that streams, inputs, ranks and the batch fit together, and set whether ranks agree on the
+   end. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint64_t c = q->plan.streams;
@@ -18505,14 +18571,17 @@ static int dlpi_found_fit(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
-   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+/* Return how many rows of a stream must be known before a batch is scheduled: its own rows, and
+   those that tell whether another batch follows. With DLP_LAST_DROP another batch needs all its
+   rows, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
-/* What follows from the inputs' number, the batch's, and the ranks'. */
+/* Set the rows of each stream, the streams of this rank, the sizes of a cursor, and the epoch's
+   length. All follow from the numbers of inputs, ranks and rows of a batch. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     int rc = dlpi_found_fit(p);
@@ -18540,8 +18609,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* As many rows of a stream as must be known at once: after the last row given. With windows, after
-   the beginning of the window that this row is in. */
+/* Return how many rows of a stream must be known at once. They are counted from the last row given
+   on; with windows, from the beginning of the window of that row. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
@@ -18549,13 +18618,14 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
+/* Return the alignment of cells in bytes: a page for loads, a cache line if a cell holds made items
+   of less than a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
-/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
-   for, so that workers and scheduler wake each other less often. */
+/* Return how many cells there should be beyond the needed ones: one for each worker. Tiny cells get
+   as many as fit into a MiB, so that workers and scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
@@ -18565,7 +18635,9 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
-/* How many cells there are, a stream needing so many; because: what that follows from. */
+/* Set how many cells there are. need: cells that each stream needs. because: the fields that this
+   follows from, for the error. Returns DLP_OK, or the pipe's error code if the desc's queue is too
+   short or a state has no room for the streams. */
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
@@ -18595,12 +18667,13 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                        p->source->input, because);
 }
 
-/* So many rows, from anywhere in an input on, lie in so many inputs. */
+/* Return in how many inputs any `rows` rows in a row lie at most, wherever in an input they
+   begin. */
 static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
 
-/* Inputs that a stream with windows needs. */
+/* Return how many inputs a stream with windows needs at once. */
 static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
     const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
@@ -18610,6 +18683,8 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
+/* Compute how many cells the streams of a stage need, and set the number of cells. Returns DLP_OK,
+   or the pipe's error code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     if (q->plan.window)
@@ -18625,7 +18700,8 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
-/* What observers see of the streams. */
+/* Add the area of the region in which observers read the counts of inputs and of each stream's last
+   pass. */
 static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_found *q = st->self;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
@@ -18642,7 +18718,9 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                        q->plan.window ? "part cells, windows" : "part cells");
 }
 
-/* Weights, and who has which inputs by them, are there since the stage was added. */
+/* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
+   Weights, and the deal of inputs by them, were allocated when the stage was added. Returns the
+   number of blocks, 5 or 7. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -18662,7 +18740,7 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 7;
 }
 
-/* What of the streams' spread is known before an input is. */
+/* Write those words of the streams' statistics that are known before any input is. */
 static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_found_plan *k = &q->plan;
     dlpi_found_spread *to = q->spread;
@@ -18681,7 +18759,8 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Before the start: no stream has a cell, and all cells are free, in their order. */
+/* Put all cells of a list into its list of free cells, in their order, before the pipe starts. No
+   stream has a cell then. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
     const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -18756,8 +18835,8 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
    that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
-/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
-   the error tells what was left out first, since that may be the cause. */
+/* Fail the pipe with an error of the scheduler: no batch can follow. An error of too few items
+   names the first item that was left out, since that may be its cause. Returns `code`. */
 DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
                                                                            const char *format,
                                                                            ...) {
@@ -18772,16 +18851,16 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
     return code;
 }
 
-/* Have inputs items in another order than load's? */
+/* True if the items inside an input are shuffled. */
 static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* Stream i had an input without an item: if its inputs prove that no item comes, nothing more of
-   the stream becomes known. Either no input of the epoch has had any, in so many passes of each
-   stream, or this stream had none in very many. If another stream had items, passes of this one
-   prove less: each pass deals the inputs again. Inputs of a stream prove it in their order. So
-   neither workers nor their times decide whether an epoch fails, nor at which batch. */
+/* Decide if stream i, whose last input had no item, is barren: nothing more of it becomes known.
+   Either no input of the epoch has had any item, in so many passes of each stream, or this stream
+   had none in very many. If another stream had items, passes of this one prove less: each pass
+   deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
+   times decide whether an epoch fails, nor at which batch. */
 static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
@@ -18790,7 +18869,8 @@ static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
-/* Statistics: so many inputs are known. empty: how many of them have no item. */
+/* Add to the statistics the counts of `inputs` inputs with `items` items. empty: how many of these
+   inputs have no item. */
 static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
     dlpi_found_counts *to = dlpi_found_of(p)->counts;
     dlpi_bump(&to->inputs, inputs);
@@ -18832,8 +18912,8 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     return true;
 }
 
-/* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
-   items that the stream gives. */
+/* Take the counts of the inputs of cell c, of stream i, up to number `end`, in one step. Nothing is
+   done if one of the inputs needs to be looked at alone; then the caller takes them one by one. */
 static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t end) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
@@ -18857,7 +18937,8 @@ static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_found_counted(p, end - first, items, none);
 }
 
-/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+/* Go on after the counts of cell c, of stream i, were taken. A failed cell stays first. If a run is
+   not complete, load the rest. A cell that has no rows left leaves the stream's list. */
 static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
@@ -18873,7 +18954,8 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
         dlpi_found_pass(q, x, c);
 }
 
-/* Take the counts of the first cell of stream i that was not known. */
+/* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
+   cell has failed. Returns DLP_OK, or a DLP_ERR code if the epoch has failed. */
 static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
@@ -18909,6 +18991,8 @@ static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_strea
                          q->use[x->known].epoch == q->epoch);
 }
 
+/* True if the stream has no input left to load or count in this epoch. With steps_per_epoch it is
+   false always. */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -18916,14 +19000,15 @@ static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *
 
 /* ---- windows ---- */
 
-/* Items of a stream, from where its window begins to the end of its last one that is complete. */
+/* Count the items of a stream from the beginning of its present window to the end of the last
+   complete window. */
 static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
     if (q->plan.steps && x->rows >= rest) return rest;
     return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
 }
 
-/* Rows of a stream that may be given. */
+/* Return how many rows of a stream can be given now. */
 static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t whole;
     if (q->rule) return x->rows;
@@ -18931,7 +19016,7 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
-/* k items more of cell c are used. Afterwards u->input is that of the last. */
+/* Count k more items of cell c as used. Afterwards u->input is the input of the last of them. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
@@ -18942,7 +19027,8 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     u->from = k;
 }
 
-/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+/* Write into row[] where the next n items of cell c lie. Returns the hash h with their inputs
+   absorbed. */
 static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -18963,7 +19049,8 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     return h;
 }
 
-/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
+/* Write into the window's rows where the n items of the window of stream i lie. Returns a 16-bit
+   hash of the inputs of these items. */
 static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
@@ -18978,8 +19065,8 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     return h & 0xffff;
 }
 
-/* The items of the window of stream i that is open are taken: the next one begins after them. A
-   cell of which nothing is left but rows of the window is off the list. */
+/* Take the items of the open window of stream i off its cells: the next window begins after them. A
+   cell of which only rows of the window are left leaves the stream's list. */
 static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -18995,8 +19082,8 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
-   was, or the pipe fails. */
+/* Open the window of stream i, if none is open and its items are known. After a resume the window
+   must have the inputs that the state tells, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -19020,7 +19107,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
 }
 
-/* All items of the window of stream i are given. */
+/* Close the window of stream i, whose items are all given, and move the stream behind it. */
 static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     x->rows -= x->length;
@@ -19029,7 +19116,8 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take all counts of a list that are there, each stream's in its order. */
+/* Take all counts of a list that are loaded, those of each stream in its order. Returns DLP_OK, or
+   the code with which the epoch has failed. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
     for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
@@ -19047,7 +19135,8 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     return *rc;
 }
 
-/* Take all counts that are there. The counts of branches come first. */
+/* Take all counts that are loaded, those of branches first. Returns DLP_OK, or the code with which
+   the epoch has failed. */
 static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
@@ -19058,8 +19147,9 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* A free cell of a list, closed; DLPI_FOUND_NONE: none. Those that wait stand about in the order of
-   the batches that have rows of them; the ones that are being loaded are passed over. */
+/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. The
+   waiting cells stand about in the order of the batches that have rows of them. Cells that are
+   being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     uint32_t before = DLPI_FOUND_NONE, c;
     if (q->free != DLPI_FOUND_NONE) {
@@ -19080,7 +19170,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     return DLPI_FOUND_NONE;
 }
 
-/* How many inputs a new cell gets, as they cost lately. */
+/* Set the number of inputs that a new cell gets, from what inputs cost lately. */
 static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_stage *st = p->source_stage;
     uint64_t sum = 0, n = 0, most;
@@ -19095,13 +19185,15 @@ static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     q->run_known = n > 0;
 }
 
-/* Inputs of a cell whose first is that one: of one pass. */
+/* Return how many inputs a new cell gets whose first input has this ordinal in stream s. All of
+   them are of one pass. */
 static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
     return q->run < left ? q->run : (uint32_t)left;
 }
 
-/* Have the next inputs of stream i loaded into cell c. */
+/* Put the free cell c at the end of stream i's list, and have the stream's next inputs loaded into
+   it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
@@ -19124,7 +19216,8 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
+/* Return the stream with the fewest cells, among the streams that have an input to load. Returns
+   cursors.n if there is none. */
 static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -19134,22 +19227,23 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     return best;
 }
 
-/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
-   are, only as many as it needs. */
+/* True if stream i may take one more cell. Before it is known what inputs cost, and so how many go
+   into a cell, a stream gets only the cells that it needs. */
 static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
     if (q->most_run == 1) return true;
     if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
-/* The present epoch is the one that streams are in. */
+/* Begin the present epoch in all lists, if it has not begun there. */
 static void dlpi_found_now(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     if (q->begun && q->epoch == p->schedule.epoch) return;
     for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
+/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if it was done, else
+   0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
@@ -19160,7 +19254,8 @@ static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     return 1;
 }
 
-/* Ask for inputs until there is no free cell: one of each list in turn. */
+/* Have inputs loaded until no cell is free, one cell of each list in turn. Wake the workers for
+   them. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t fresh = 0, before;
@@ -19179,8 +19274,8 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
-/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
-   closed. */
+/* True if no input is being loaded, so that set_epoch may run. Closes open cells that the epoch
+   before has left. */
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
@@ -19192,12 +19287,13 @@ static bool dlpi_found_quiet(dlp_pipe *p) {
 
 /* ---- a batch is scheduled ---- */
 
-/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
-   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
-   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
-   since the epoch ends before this batch. So all other streams are waited for, and neither workers
-   nor their times decide whether an epoch ends or fails. */
+/* True if it is known what the next batch but `before` has: all rows of this rank, or that the
+   batch fails, or that there is none.
+   *rows: rows of the global batch; only 0 and another number are sure: 0 means that there is no
+   batch. If before > 0 one known row is enough. A batch that lacks a row of a broken stream is due,
+   full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
+   out, since the epoch ends before this batch. So all other streams are waited for, and neither
+   workers nor their times decide whether an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
@@ -19223,6 +19319,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     return true;
 }
 
+/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns DLP_OK, or a
+   DLP_ERR code, also if an epoch would end without a batch. */
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -19239,7 +19337,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
 
-/* Is all known of the present batch, and whether another follows? */
+/* True if all rows of the present batch are known, and also whether another batch follows. */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
@@ -19248,15 +19346,16 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* The batch in slot s has something of cell c. */
+/* Note that the batch in slot s has rows of cell c. The cell is kept until the batch needs it no
+   more. */
 static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
 }
 
-/* The error of a batch that lacks a row of stream i, which is barren: what was left out first may
-   be the cause. */
+/* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
+   first item that was left out, since that may be the cause. */
 DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                         dlp_error *e) {
     const bool rank = q->streams[i].barren == 1;
@@ -19273,9 +19372,8 @@ DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32
     e->epoch = q->epoch;
 }
 
-/* The batch in slot s lacks row r, and maybe more, of stream i of list q, which is broken: the
-   batch fails. The row may be another rank's, so ranks that share a stream fail at the same batch.
-   */
+/* Fail the batch in slot s, which lacks row r, and maybe more rows, of the broken stream i of list
+   q. The row may be another rank's. So ranks that share a stream fail at the same batch. */
 DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                             uint32_t s, uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -19288,7 +19386,8 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
+/* Give at most n rows out of the first cell of stream x to slot s, from row r on. Returns how many
+   rows were given. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
@@ -19316,6 +19415,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     return n;
 }
 
+/* Make the item at `from` row r of slot s. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
@@ -19325,7 +19425,7 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     dlpi_found_use(p, s, from->cell);
 }
 
-/* n rows more of the window of stream i are given. */
+/* Count n more rows of the window of stream i as given. The window is closed after its last row. */
 static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     dlpi_found_stream *x = &q->streams[i];
     x->at.place += n;
@@ -19334,7 +19434,8 @@ static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     if (x->at.place == x->length) dlpi_found_leave_window(q, i);
 }
 
-/* The same out of the window of stream i. */
+/* Give at most n rows out of the window of stream i to slot s, from row r on, in the window's
+   order. Returns how many rows were given. */
 static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -19352,14 +19453,14 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* The next item of a stream is in no row of this rank. */
+/* Skip the next item of stream x: no row of this rank has it. */
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
     dlpi_found_gone(q, x);
 }
 
-/* The next row of stream i is another rank's, which reads the stream, too. */
+/* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
 static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -19380,6 +19481,7 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
 /* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
+/* Make rows r .. end - 1 of slot s holes: rows that are left out and have no item. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -19390,7 +19492,8 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
-/* Rows of stream i in the batch of slot s, from row r to end. */
+/* Give known rows of stream i to slot s, from row r up to at most row end. Returns the row behind
+   the last one given. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
     dlpi_found *q = dlpi_found_of(p);
@@ -19402,8 +19505,9 @@ static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint
     return r;
 }
 
-/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
-   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
+/* Fill the batch of slot s with its rows, and note the state after it. If a stream lies at the
+   border of two ranks, each rank gives its own rows and passes those of the other. So both have the
+   same cursor after the batch. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t count = dlpi_slot_at(p, s)->count;
@@ -19441,6 +19545,8 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
 
 /* ---- a row of it is fetched ---- */
 
+/* Show an item's callback the input that row `row` of slot s comes from, in it->part. extra: where
+   the dlp_part is written. A retried row may have a replacement out of the same input. */
 static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
     const dlp_pipe *p = w->p;
@@ -19454,7 +19560,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = part;
 }
 
-/* The input that a row comes from: a replacement is out of the same. */
+/* Return the index of the input that a row comes from. It is the same for all replacements k. */
 static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
                                 uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,
                                 uint32_t k DLPI_UNREAD) {
@@ -19485,14 +19591,16 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
 
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
-/* Do items of this rank follow the batch in slot s? */
+/* True if more follows in this rank after the batch in slot s: more items if batches of holes may
+   follow (all_items), else another batch of the epoch. */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     const dlpi_source_state *state = dlpi_slot_source(p, s);
     if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
     return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
 }
 
-/* What this rank says: of batch b, the next one, and those after it. */
+/* Return the number that this rank gives to the all-reduce. It is twice the count of this rank's
+   whole batches from batch b on, plus 1 if another batch surely follows the last of them. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
@@ -19508,7 +19616,9 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     return 2 * n + more;
 }
 
-/* The all-reduce did not go as it should, or another rank has failed. */
+/* Fail the pipe: the all-reduce returned a value that it cannot have, or another rank has failed.
+   mine: what this rank gave. all: what `agree` returned. what: "least" or "most", for the message.
+   Returns the DLP_ERR code. */
 static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
     if (mine == 0 && all == 0)
@@ -19527,8 +19637,9 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
-   of the rank which is out last. Any number above n says that more follow. */
+/* Ask all ranks which of the next n batches, from batch b on, is the last with items, and end the
+   epoch at the last one of all ranks. A rank that gives n + 1 says that more items follow. Returns
+   DLP_OK, or a DLP_ERR code if the pipe has failed. */
 static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     int64_t mine = 0, all;
@@ -19545,13 +19656,17 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     return DLP_OK;
 }
 
-/* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
+/* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
+   dlpi_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of the
+   batch. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Some rank has no batch in this epoch: all leave it. rc: as next has it. */
+/* Leave the present epoch, because a rank has no batch in it. rc: what dlpi_next is about to
+   return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
+   DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
@@ -19559,7 +19674,9 @@ static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
 
-/* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
+/* Ask all ranks how many batches each of them has, and note the least number as agreed. rc: DLP_OK
+   with batch b in slot s as the next one, DLP_END, or the error of this rank. Returns DLP_OK if
+   batches were agreed on, else what dlpi_next is to return. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
@@ -19576,8 +19693,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
-/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
-   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+/* Called before batch b of slot s, or an error in its place, is delivered. Asks the other ranks if
+   no agreed batch is left, and sets DLP_BATCH_LAST on the last agreed batch. rc: what dlpi_next is
+   about to return. A positive rc but the end (a timeout, a stop) is returned at once: it is no
+   step. Returns rc, or a code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
@@ -19604,18 +19723,21 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }
 
-/* Batches are delivered in order, and nobody asks for the other one. */
+/* Return the source's state at a batch: after the batch in slot s, or, if s is DLPI_NO_SLOT, after
+   the last batch that was delivered. after: not used, because batches are delivered in order. */
 static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
                                                  int after DLPI_UNREAD) {
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-/* What reads paths; NULL: a stream has a cursor. */
+/* Return the function that reads a stream's path from a state, or NULL if a stream has a cursor. */
 static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
                                                             const uint8_t *, uint32_t, bool) {
     return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
 }
 
+/* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
+   the first part that is impossible. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
@@ -19642,7 +19764,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
     return NULL;
 }
 
-/* Go on at another place: what was asked for is not needed. */
+/* Go on at the place of a state. Inputs that were asked for are dropped. Returns DLP_OK, or
+   DLP_ERR_RESUME if a stream is missing in the state. */
 DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
@@ -19678,13 +19801,14 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---- observers ---- */
 
-/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
-   after so many rows of each. */
+/* Return how many of the `items` items of a pass are left out at the end of each epoch, which gives
+   `rows` of them. 0 if not all streams of this rank are counted yet. */
 static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
     return to->counted == to->streams && items > rows ? items - rows : 0;
 }
 
-/* Not known, or not whole, of an older version: nothing is said. */
+/* Observer: copy the statistics of streams into *to. Nothing is written for what is not known, or
+   has another layout. */
 static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_stats *to) {
     dlpi_found_spread h;
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
@@ -19714,6 +19838,8 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
+/* Observer: read the counts of cells, inputs and streams of a stage. Returns false if the region is
+   not whole. */
 DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
@@ -19811,7 +19937,7 @@ typedef struct dlpi_expand {
     uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
 
-/* The bytes of cell c, which is one of x. */
+/* Return the bytes of cell c, which is one of x. */
 static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
@@ -19821,19 +19947,21 @@ static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
     return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
-/* The items that rows are made of. */
+/* Return the last level: the items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
-/* The fields of these items. st: the stage, which has those of the levels above the first. */
+/* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
+   the fields of the levels above the first. */
 static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
     const dlpi_level *l = dlpi_expand_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
-/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+/* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
+   bytes the next power of two. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
     uint64_t align = 1;
     if (bytes > 8) return bytes < 64 ? 16 : 64;
@@ -19841,7 +19969,8 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
     return align;
 }
 
-/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
+/* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
+   Returns the bytes of an item. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -19853,7 +19982,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Lay out the items of a level. */
+/* Lay out the n fields f as the items of a level. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
@@ -19862,7 +19991,8 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 }
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. made: the fields of the levels above the first. */
+   of the level before it. made: the fields of the levels above the first. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
@@ -19898,7 +20028,7 @@ static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     return at;
 }
 
-/* Bytes of a worker's room, without what lies around it. */
+/* Return the bytes of a worker's room, without the guard bytes around it. */
 static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
@@ -19906,13 +20036,14 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     return bytes;
 }
 
-/* How far the rooms of two workers are apart: they share no line. */
+/* Return the bytes from one worker's room to the next, so that they share no cache line; 0: there
+   are no rooms. */
 static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
 }
 
-/* The line of the plan. */
+/* Return the bytes of a worker's room, for the plan. */
 static uint64_t dlpi_rooms_each(const dlpi_stage *st) {
     return dlpi_room_stride((const dlpi_expand *)st->self);
 }
@@ -19929,14 +20060,15 @@ static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
     return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
 }
 
-/* Where an item of a level lies that is being made: one of the last level at `next`. */
+/* Return where the item of level l that is made now lies. An item of the last level lies at `next`;
+   others lie in the cell's bytes `cell`, or in the worker's room. */
 static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
                                  uint8_t *cell, uint8_t *next) {
     if (l->maker.max_out == 0) return next;
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
-/* The surroundings of a worker's room. */
+/* DLPIPE_DEBUG: describe in *c the guard bytes around a worker's room. */
 static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
     uint8_t *at = dlpi_room_of(w, x);
     c->from = at - DLPI_REDZONE;
@@ -19945,7 +20077,8 @@ static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlp
     c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
 }
 
-/* An input is about to be made items of. */
+/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before items are made of an
+   input. */
 static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || x->rooms == NULL) return;
@@ -19953,7 +20086,8 @@ static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x)
     dlpi_redzone_paint(&c);
 }
 
-/* The input of cell c was made items of. rc: what it came to. Returns rc, or DLPI_OVERRUN. */
+/* DLPIPE_DEBUG: check the guard bytes around the worker's room, after items were made of the input
+   in cell c. rc: the code of the input. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
     dlpi_redzone room;
     if (!DLPI_DEBUG || x->rooms == NULL) return rc;
@@ -19962,8 +20096,9 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
                               dlpi_input_at(w->p, c)->index, rc);
 }
 
-/* The fetch stage after this one only copies. What its callback would be tried again by stands in
-   the desc of this stage. */
+/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
+   deadline_ms and max_skips must be 0 there. They belong into the maker's desc. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
@@ -19980,7 +20115,8 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
-/* A row stands for no other: its stages can't replace it by the same item, again and again. */
+/* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
+   replacement. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
@@ -19991,8 +20127,9 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
-   sizes are asked for twice. */
+/* Take the callback and the dataset of the fetch stage over into x, and let that stage call
+   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
@@ -20012,7 +20149,8 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Check what the source's items come in: the order, and their number. */
+/* Check the order of the source's inputs and their number. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
@@ -20024,7 +20162,9 @@ static int dlpi_expand_order(dlp_pipe *p) {
     return (rc = dlpi_found_refuses(p)) == DLP_OK ? dlpi_check_items(p) : rc;
 }
 
-/* Fields: what takes over the fetch stage's. */
+/* Check and set what a source of inputs has: their number, their order, and the lengths that
+   follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int rc = dlpi_expand_order(p);
@@ -20035,8 +20175,8 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
-/* Place the records that arrive in a cell behind all else that it has; or where the items lie that
-   are its row. */
+/* Reserve room at the end of each cell: for the records that arrive, or, behind joined branches,
+   for where the items of the row lie. */
 static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL && q->joins == NULL) return;
@@ -20046,12 +20186,13 @@ static void dlpi_arrived_place(dlpi_expand *x) {
                                                  : dlpi_times(q->most_run, x->level->bytes));
 }
 
-/* Record k of cell c. */
+/* Return the bytes of record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
     return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy a field of an item: its rows, if it is ragged. */
+/* Copy one field of an item. If the field is ragged, only its `length` rows are copied, at most its
+   maximum; zeros follow them. */
 static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
@@ -20060,8 +20201,8 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
-/* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
-   zeros. */
+/* Copy the next record of cell c, of which items are made now, to `to`. The fields that maps add to
+   it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -20082,7 +20223,8 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* An item of n fields, of which each is written by `by`. */
+/* Let `it` be an item of n fields, whose addresses and lengths lie in *by. dlpi_expand_lay writes
+   these. */
 static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
@@ -20090,8 +20232,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
     it->data = by->data;
 }
 
-/* These are the fields of a level, which has one at least, that lie at `to`. fresh: they have no
-   lengths yet; else those at `to`. */
+/* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
+   the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool fresh) {
     uint32_t f = 0;
@@ -20102,7 +20244,8 @@ DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
 
-/* The item has all fields of the level, which lie there. */
+/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
+   lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                    dlpi_expand_item *by, bool fresh) {
     dlpi_expand_begin(it, by, l->fs.n);
@@ -20116,6 +20259,7 @@ static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
         memset(to, 0, (size_t)l->bytes);
 }
 
+/* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -20128,7 +20272,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
-/* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
+/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
+   callback returned. Returns the code that this comes to. */
 DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
                                                                           const char *format, ...) {
     const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
@@ -20141,8 +20286,9 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
-/* What a step says of an item. A map may write over what it sees, a filter not. Returns 0: the item
-   goes on; DLP_SKIP; or the code of a failure. */
+/* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
+   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or the code of a
+   failure. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     int rc;
@@ -20153,8 +20299,9 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
-/* Take the steps of a level, which has some, with an item that lies at `to`. it: the item, whose
-   fields are set here. Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+/* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
+   item, whose fields are set here. Returns 0 if the item is kept, DLP_SKIP if it is left out, or
+   the code of a failure. */
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
@@ -20178,8 +20325,8 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, u
     return dlpi_level_step(w, l, it, to, by);
 }
 
-/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
-   as zeros. The item itself is over. */
+/* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
+   next level's maps add begin as zeros. The item at `from` is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     const dlpi_level *next = l + 1;
     const uint64_t *length = (const uint64_t *)(const void *)from;
@@ -20220,7 +20367,8 @@ typedef struct dlpi_reads { /* of a worker */
     dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
 } dlpi_reads;
 
-/* What a source has read into a cell, as the fields of the item; its words are the worker's. */
+/* Take over the result of a read that came back. Its message and errno become the worker's. Returns
+   the read's code, 0 if it succeeded. */
 static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     if (r->code == 0) return 0;
     w->block->message_errno = r->errnum;
@@ -20228,9 +20376,11 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
-/* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
-   write over it; given: the item without its fields. A record of cell c that arrived is copied, so
-   that one that is made again is what it was. Returns 0, or the code. */
+/* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
+   that level.
+   in: the item for the callbacks, which may write over it. given: the item without its fields. A
+   record that arrived is copied, so that it can be made again unchanged. Returns 0, DLP_SKIP, or
+   the code of a failure. */
 static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                              const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
@@ -20258,7 +20408,7 @@ static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, d
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
-/* The input of a cell of x, as its callback sees it; without its fields. */
+/* Return the item that a callback gets for the input in a cell of x, without its fields. */
 static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
@@ -20301,13 +20451,14 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
     return n > 0 ? sizeof(dlpi_reads) + 2 * n * sizeof(dlpi_read) : 0;
 }
 
-/* Where the input lies that the source is to write. */
+/* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
     return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
-/* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
+/* Make items of the input of a cell whose read is over. back: the read that came back, or NULL if
+   the source was not asked. The cell becomes LOADED, FAILED or OPEN. */
 static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_read *back) {
     dlpi_reads_of(w)->back = back;
     w->note.used_random = 0;
@@ -20315,7 +20466,9 @@ static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_rea
     dlpi_reads_of(w)->back = NULL;
 }
 
-/* Give the item of the claimed cell to the source. Returns false if it has no room. */
+/* Give the item of the claimed cell reads->next to the source, as read r. Returns false if the
+   source has no room now. If the source refuses the item for good, the read is over at once, and
+   the call returns true. */
 static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -20344,7 +20497,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     return true;
 }
 
-/* Begin to read the claimed cell. Returns false while it has to wait. */
+/* Begin to read the claimed cell reads->next. Returns false if it must wait: the source has no
+   room, or an input that may have killed a worker must be read alone. */
 static bool dlpi_read_begin(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
@@ -20366,7 +20520,8 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     return dlpi_read_submit(w, r, cell);
 }
 
-/* Claim cells, and begin to read them. Returns whether anything moved. */
+/* Claim cells and begin to read them, as many as may be out at once. Returns true if a read was
+   begun. */
 static bool dlpi_reads_fill(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     bool moved = false;
@@ -20380,15 +20535,15 @@ static bool dlpi_reads_fill(dlpi_worker *w) {
     return moved;
 }
 
-/* The read of an item that the source gave back; NULL: it has no such item. */
+/* Return the read whose item the source gave back, or NULL if no such item is out. */
 static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
     const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
     return at % sizeof *reads->all == 0 && i < 2 * reads->n && reads->all[i].out ? &reads->all[i]
                                                                                  : NULL;
 }
 
-/* Take what the source gives back within timeout_ms, and make items of it, if the pipe goes on.
-   Returns how many; negative: the source is broken. */
+/* Take the items that the source gives back within timeout_ms, and make items of them unless the
+   pipe is stopped. Returns how many came back; negative if the source is broken. */
 static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -20418,13 +20573,15 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     return n;
 }
 
-/* How many ms to wait for what is out. With nothing out nothing comes: the source is soon asked
-   again whether it has room. */
+/* Return how many ms to wait for items that are out. If nothing is out the time is short, because
+   only the source's room is waited for. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
     const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
     return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
 }
 
+/* Do one step of a worker of cells: begin reads, and make items of what comes back. Returns false
+   if there was nothing to do. */
 static bool dlpi_reads_step(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     bool moved;
@@ -20438,7 +20595,8 @@ static bool dlpi_reads_step(dlpi_worker *w) {
     return true;
 }
 
-/* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
+/* Take over cell t, which the worker claimed as it was about to sleep. With requests the cell is
+   read in the next step; else it is loaded here. */
 static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_reads_of(w) == NULL) {
         dlpi_input_run(w, t);
@@ -20448,7 +20606,7 @@ static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_reads_of(w)->waits = true;
 }
 
-/* n workers read the inputs of x, if requests do. w: the first of them. */
+/* Give each of the n workers from w on its dlpi_reads, if x reads inputs by requests. */
 static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
     for (int i = 0; i < n && x->reads != NULL; i++) {
         dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
@@ -20458,13 +20616,15 @@ static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
     }
 }
 
-/* The source's hands are to be empty before worker_exit. */
+/* Wait until the source has given back all items, before worker_exit is called. */
 static void dlpi_reads_leave(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     while (reads != NULL && reads->n_out > 0 && !reads->broken)
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
+/* True if the worker has items out, or a claimed cell that waits to be read. It may not leave
+   then. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     return reads != NULL && (reads->n_out > 0 || reads->waits);
@@ -20475,13 +20635,15 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
     return reads != NULL && reads->n_out == reads->n;
 }
 
-/* The records of n workers. at: of x in the self of its stage. */
+/* Describe the heap memory of n workers' dlpi_reads. at: the offset of x in the self of its
+   stage. */
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
-/* The arrays of a stage of cells that it loads so. */
+/* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
+   freeing it. Returns the number of blocks. */
 DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
@@ -20491,7 +20653,8 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
     return n + 1;
 }
 
-/* Let the workers of a stage of cells read inputs by requests, so many at once. */
+/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
+   a worker at once. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
@@ -20522,8 +20685,9 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
 
-/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
-   of an input each; items in another order have one for each cell. */
+/* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
+   the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
+   packs, joined branches and requests, too. */
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
@@ -20542,7 +20706,8 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+/* Place what a cell holds: its items, one item of each level before the last, and parts that loads
+   fill. Returns the bytes of a cell. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
@@ -20555,7 +20720,8 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
-/* What a cell has. made: the fields of the levels above the first. */
+/* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
+   the levels above the first. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
@@ -20607,27 +20773,32 @@ typedef struct dlpi_making {
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Where the next item of a level is to be written. */
+/* Return where the next item of level l is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* The key of the random numbers of an item. position: the key of its input; number: of the item in
-   the input. */
+/* Return the key of an item's random numbers. position: the key of its input. number: that of the
+   item in the input. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
-/* An item is kept, and goes on to no level by itself: it is made items of, or is one of a row. */
+/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
+   an item of the input. Returns 0, DLP_SKIP, or the code of a failure. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
 }
 
-/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+/* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
+   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
+   DLP_SKIP, or the code of a failure. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -20640,8 +20811,8 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
     return dlpi_line_kept(b, l, it);
 }
 
-/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
-   Before that the input is tried again as often as it may be. */
+/* True if an item behind a maker, which failed with this code, is left out, while its input goes
+   on. False if the input is tried again, or if the failure is an error. */
 DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
@@ -20652,7 +20823,8 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     return true;
 }
 
-/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+/* Complete the item that an expander has added last: call its level's steps, and go on with it. A
+   failure is kept in m->wrong. */
 __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
@@ -20669,7 +20841,8 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
-/* The item that an expander has added last is complete, if there is one. */
+/* Go on with the item that an expander has added last, if there is one: the expander adds no more
+   to it. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed) return; /* nothing is added after one that was wrong */
@@ -20710,7 +20883,8 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
-/* Make items of what fetch writes. given: the item without its fields. */
+/* Fetch one item of the first level, and make items of it. given: the item without its fields.
+   Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
@@ -20719,7 +20893,8 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* Make items of what fetch writes of the cell's next input, if it is plain. */
+/* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP, or the code of a failure. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -20739,7 +20914,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
-/* The maker that is a load: load the part of an item, and let its items be fetched. */
+/* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
+   the part, which are added to x. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
@@ -20770,7 +20946,8 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     return rc;
 }
 
-/* Load a part, and make items of each of its items. */
+/* Load the part of the cell's next input, and make items of each of its items. Returns 0, or the
+   code of a failure. */
 static int dlpi_line_load(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
@@ -20806,7 +20983,8 @@ static int dlpi_line_load(dlpi_line *b) {
     return rc;
 }
 
-/* Lengths that a callback has written after its item was complete. */
+/* Check the lengths of all items of the input once more, because a callback may have written them
+   after its item was complete. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
@@ -20815,14 +20993,15 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* True if a callback has drawn random numbers for the input. */
+/* True if a callback has drawn random numbers for the present input. The cache keeps no such
+   input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
     return w->note.used_random != 0 ||
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-/* Before inputs of cell c are made items of, as x says. */
+/* Prepare *b for making items of the inputs of cell c, as x says. */
 static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     b->by = x;
     b->w = w;
@@ -20834,7 +21013,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_expand_in(w, x, b->of);
 }
 
-/* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
+/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
+   true; a constant. Returns 0, or the code with which the input failed. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
@@ -20871,7 +21051,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     return 0;
 }
 
-/* One try of the next input of cell c, as x says. */
+/* Try once to make the items of the next input of cell c, as x says. Returns 0, or the code with
+   which the input failed. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -20881,7 +21062,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     return dlpi_line_make(&b, false);
 }
 
-/* The fetch stage's callback: the item of a row, out of its cell. */
+/* Callback of the fetch stage: copy the item of a row out of its cell. user: the dlpi_expand.
+   Returns 0. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
@@ -20952,7 +21134,8 @@ static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
 }
 
-/* The branch that has cell c. A cell below the first one of a branch is too far above it. */
+/* Return the branch that owns cell c, which must be a cell of some branch. If c is below a branch's
+   first cell, the unsigned difference is large, so the search goes on. */
 static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
     const dlpi_branch *b = j->at;
     while (c - b->x.found.first_cell >= b->x.found.n_cells) b++;
@@ -20967,11 +21150,14 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
         j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
-/* The branch that has the item of a row of a mix: `rows` after the next one. */
+/* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
+   rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
     return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
+/* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this
+   is the first branch that lacks the item. */
 static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t rows = q->streams[i].rows;
@@ -20981,7 +21167,7 @@ static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     return &j->at[b].x.found;
 }
 
-/* Rows of a zip that became known. */
+/* Count the rows of a zip's stream i that became known since its `rows` was set last. */
 static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t all = UINT64_MAX;
@@ -20992,7 +21178,8 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     return all - rows;
 }
 
-/* Rows of stream i that became known. */
+/* Count the rows of stream i that became known since its `rows` was set last. For a mix the items
+   of these rows are noted as drawn. */
 static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     dlpi_branches_stream *x = &j->streams[i];
     const uint64_t rows = j->found.streams[i].rows;
@@ -21005,11 +21192,14 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
+/* Return how many rows of stream i became known. The rows depend on the branches alone, so `out` is
+   not used. */
 static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
-/* The next row of stream i is drawn: from which branch on, and up to which one. */
+/* Draw the next row of stream i. Returns the first branch that has an item of the row; *end is one
+   behind the last such branch. A mix goes to its next phase. */
 static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) {
     dlpi_branches_stream *x = &j->streams[i];
     uint32_t b;
@@ -21022,15 +21212,16 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     return b;
 }
 
-/* The next item of stream i of a branch becomes its part of row r. Returns false if the item was
-   left out, and only its place is there. */
+/* Write where the next item of stream i of branch b lies into row r of slot s, and count the item
+   as given. Returns false if the item was left out and only its place is given. */
 static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_found_cell *u = &b->use[b->streams[i].head];
     dlpi_found_give(p, b, &b->streams[i], s, r, 1);
     return (u->lost >> u->input & 1) == 0;
 }
 
-/* Items of branches become row r of slot s. The index of a row is that of its first branch. */
+/* Make the next row of stream i row r of slot s. The index of the row is that of its first branch.
+   A row with an item that was left out is marked as left out. */
 static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     uint32_t end;
@@ -21042,6 +21233,7 @@ static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
 }
 
+/* Skip the next row of stream i, which is another rank's: its items count as given. */
 static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     uint32_t end;
@@ -21052,6 +21244,8 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Write where stream i stands, its phase and a cursor of each branch, as place i of the state at
+   `at`. */
 static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     dlpi_path path = {.phase = j->streams[i].phase};
@@ -21059,14 +21253,14 @@ static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path_put(&q->cursors, at, i, &path);
 }
 
-/* True if branch b of stream s can be there. */
+/* True if `at` is a possible cursor of stream s in branch list q. */
 static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
     if (at->used > q->most_items) return false;
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
-/* True if stream s can be at that place. set: it goes on from there, and is the i-th of this rank.
- */
+/* True if `path` is a possible place of stream s. If `set`, continue from there; the stream is then
+   number i of this rank. */
 static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
                              bool set) {
     if (j->period > 0 && path->phase >= j->period) return false;
@@ -21081,6 +21275,8 @@ static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlp
     return true;
 }
 
+/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
+   the stream continue from there. Returns false if the state cannot have such a place. */
 static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                                bool set) {
     const uint64_t s = c->first + (uint64_t)i;
@@ -21101,8 +21297,9 @@ static const dlpi_found_rule dlpi_branches_rule = {
 
 /* ---- the cells of branches, and what is copied out of them ---- */
 
-/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
-   and each `next` of these another one. */
+/* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
+   item of each branch, a mix one item. row: where the first item lies. next: the distance to where
+   the next item lies, in elements of `row`. */
 static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
                                 const dlpi_found_row *row, size_t next, const dlp_item *it) {
     const uint32_t items = j->period > 0 ? 1 : j->n;
@@ -21117,12 +21314,15 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     }
 }
 
-/* One try of the next input of cell c, which is of a branch. */
+/* Try once to load the next input of cell c, which belongs to a branch. Returns 0, or the code with
+   which the input failed. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
     return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
-/* What of a branch follows from the run. */
+/* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
+   cursors. bits: gets two numbers, the bits of an ordinal and of a count of used items. Returns
+   DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
@@ -21140,7 +21340,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
     return DLP_OK;
 }
 
-/* rows: those that must be known at once. */
+/* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
+   joined rows that must be known at once. Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
                              uint64_t rows) {
     dlpi_branch *b = &j->at[k];
@@ -21156,8 +21357,8 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
-/* Describe the queue of cells that begins with cell `at`, which is of a branch. Returns true if
-   there are cells behind these. */
+/* Write into `to` the queue of the branch whose first cell is cell `at`. all: cells of all
+   branches. Returns true if cells of other branches follow. */
 static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t all, dlp_link *to) {
     uint32_t k = 0;
     while (j->at[k].x.found.first_cell != at) k++;
@@ -21169,7 +21370,8 @@ static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t al
     return at + to->capacity < all;
 }
 
-/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+/* Place the cells of a branch behind the first `bytes` bytes of a common area. Returns the bytes
+   that the area has with these cells. */
 static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     dlpi_expand *x = &b->x;
     x->at = dlpi_round_up(bytes, dlpi_found_align(&x->found));
@@ -21177,8 +21379,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Before the start: put all cells of branch f into its list of free cells. q: the source that has
-   the arrays of cells. */
+/* Put all cells of branch list f into its list of free cells, before the pipe starts. q: the
+   source, whose arrays of cells the branch uses. streams: the branch's array of them. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     f->use = q->use;
     f->items = q->items;
@@ -21187,8 +21389,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
-   of j in the self of its stage. */
+/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;
@@ -21584,7 +21786,7 @@ static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pa
     return (dlpi_pack_ends *)(void *)(dlpi_input_bytes(p, c) + k->ends);
 }
 
-/* The document of cell c that has this token. */
+/* Return the document of cell c that has this token. */
 static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t token) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
@@ -21600,7 +21802,8 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
 }
 
-/* A piece of a document in cell c, after what row r of slot s has. */
+/* Append a piece of a document to row r of slot s. The piece has so many tokens of cell c, from
+   token `first` on. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -21610,7 +21813,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     dlpi_found_use(p, s, c);
 }
 
-/* Row r of slot s is whole: it is counted. */
+/* Count a complete row in the statistics. */
 static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
@@ -21637,7 +21840,8 @@ static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
-/* A row is complete: the next one begins with what is repeated of it. */
+/* Begin the next row of a stream after a complete one. The next row starts with the last `overlap`
+   tokens of the complete row. */
 static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
@@ -21661,7 +21865,8 @@ static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     x->first += skip;
 }
 
-/* A document of cell c more is known, from token `at` on: the rows that it completes. */
+/* Add the `left` tokens of a document that became known to the rows of its stream. The tokens are
+   in cell c, from token `at` on. Returns how many rows they complete. */
 static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
                                        uint64_t at, uint64_t left) {
     const dlpi_pack *k = dlpi_pack_of(p);
@@ -21702,6 +21907,8 @@ static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return rows;
 }
 
+/* Return 1 if stream i, which is out, has a last row that is not full, else 0. The row is counted
+   once. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -21709,7 +21916,8 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* A stream gives its first tokens: the next row begins after them. */
+/* Count the first `skip` tokens of a stream as given: the next row begins after them. Cells without
+   tokens left are dropped. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];
@@ -21721,8 +21929,9 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
     }
 }
 
-/* Leave the next row of stream i, which is row r of slot s. r DLPI_FOUND_NONE: another rank has it.
-   A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+/* Take the next row off stream i, and write it as row r of slot s. If r is DLPI_FOUND_NONE nothing
+   is written: another rank has the row. A row with neither T tokens nor S segments is the last one,
+   so nothing of it is repeated. */
 static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
@@ -21790,7 +21999,7 @@ static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
     return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
 }
 
-/* The i-th of the two. */
+/* Return the i-th set of lists: 0 has the pieces by length, 1 the rows by room. */
 static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
     uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
     return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
@@ -21801,7 +22010,7 @@ static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
     return l->bits[at / 64] >> at % 64 & 1u;
 }
 
-/* The first list from `at` on that has any; n: none. */
+/* Return the first list from number `at` on that is not empty, or n if there is none. */
 static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
     uint32_t i = at / 64;
     uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
@@ -21820,14 +22029,14 @@ static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
 
 /* ---- a window is laid out ---- */
 
-/* A piece is in the list of T - its length: they are taken from 0 on. */
+/* Return the list of a piece: T - its length. So the longest pieces come first. */
 static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* The pieces of a stream's first n documents, in their order; returns how many. A cell of which
-   all documents are laid out leaves the list, and is kept until all its tokens are given. `from` of
-   a cell: tokens that are laid out. */
+/* Cut the first n documents of stream i into pieces, and write them into fit_items in their order.
+   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. A cell
+   whose documents are all cut leaves the stream's list, and is kept until its tokens are given. */
 static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found_stream *x = &k->x.found.streams[i];
@@ -21851,7 +22060,8 @@ static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *h
     return pieces;
 }
 
-/* Row `row` has so much room: into its list, which is in the rows' order. */
+/* Put row number `row`, which has so much room, into the list of rows with this room. The list
+   stays in the order of the rows' numbers. */
 static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
                           uint32_t row) {
     uint32_t before = DLPI_FOUND_NONE;
@@ -21867,8 +22077,8 @@ static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uin
         items[before].row_next = row;
 }
 
-/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
-   rows there are then. */
+/* Put a piece into the fullest row that has room for it, or into a new row. rows: how many rows
+   there are. Returns how many there are afterwards. */
 static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
                              uint32_t rows) {
     dlpi_fit_item *items = k->fit_items, *x = &items[piece];
@@ -21890,7 +22100,7 @@ static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t
     return row == rows ? rows + 1 : rows;
 }
 
-/* Lay out so many pieces; returns the rows. */
+/* Lay out the pieces of a window in rows, by best fit. Returns how many rows there are. */
 static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
     const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
     uint32_t rows = 0, at;
@@ -21917,7 +22127,8 @@ static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t
     return k->fit_pieces + i * k->fit_most_pieces;
 }
 
-/* A row of stream i, the first, is not needed any more. */
+/* Take the first known row off stream i: it is given. Cells of which no token is left are given
+   back. */
 static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
@@ -21931,7 +22142,7 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     }
 }
 
-/* Rows that are given make room at the end. */
+/* Move the known rows of stream i that are not given to the front, to make room behind them. */
 static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
@@ -21945,8 +22156,9 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is after it: behind `begin`,
-   where the window begins, or at `end`. */
+/* Append the n rows that were laid out to the known rows of stream i. Each row notes where the
+   stream stands after it. begin: the stream's place before the window. end: after its last row.
+   check: the window's hash. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
                             const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -21962,8 +22174,9 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
-/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
-   unless there is an error to be told. */
+/* Drop those rows of the first window that were given before the state was saved. If the window is
+   not the one of the state, the pipe fails. rows: rows of the window. check: its hash. Returns how
+   many rows are left. */
 static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -21982,14 +22195,14 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     return rows - (uint32_t)at->place;
 }
 
-/* The place behind what is laid out of cell c: its ordinal, and the documents laid out. */
+/* Return the place behind the documents of cell c that are laid out. */
 static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
     const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
                          0, 0};
 }
 
-/* The next n documents of stream i are a window: the rows that so become known. */
+/* Lay out the next n documents of stream i as a window. Returns how many rows became known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -22015,8 +22228,9 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* The documents that a cursor stands after are given; of others the window tells. An input that has
-   fewer is not what it was: more tokens than it has are given. */
+/* Return how many of the n tokens of cell c were given before the state was saved: those of the
+   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
+   returned. */
 static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
@@ -22024,6 +22238,8 @@ static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64
     return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
 }
 
+/* Count the documents of cell c of stream i as known. Returns 0, since only a whole window makes
+   rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     uint64_t *documents = &k->fit_streams[i].documents;
@@ -22034,6 +22250,8 @@ static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return 0;
 }
 
+/* Lay out windows of stream i while enough documents are known and too few rows are. out: the
+   stream is out, so the last window may be shorter. Returns how many rows became known. */
 static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_fit_stream *x = &k->fit_streams[i];
@@ -22076,7 +22294,7 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* ---- memory ---- */
 
-/* What follows for so many rows that must be known. */
+/* Set the sizes of the tables and cursors. rows: rows of a stream that must be known at once. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
     const uint64_t t = k->d.tokens;
     uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (k->longest + t - 1) / t : 1;
