@@ -22335,7 +22335,8 @@ static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
-/* Workers, or items that they have at once, beyond what is under way have nothing to do. */
+/* Warn if the stage has more workers, or items in flight, than the pipe has rows or batches under
+   way. Called as the pipe starts. */
 static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
@@ -22355,7 +22356,8 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* What comes once, comes to one rank. */
+/* Refuse a world_size above 1 if the stage reads a push, because pushed items go to one rank. Then
+   check as any fetch. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
@@ -22363,7 +22365,9 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_fetch_chain(p, st);
 }
 
-/* Rows of a reader that a later stage may ask for again. */
+/* Add the area of the region that keeps the rows of a reader, because a later stage may send them
+   back and a push gives them once. It is empty if no later stage can. Add the reader's words,
+   too. */
 static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -22374,7 +22378,8 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-/* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
+/* Let the reader write leading rows of a claimed unit at once. Returns how many rows it has
+   written; the callback writes the rest. */
 static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
     if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
@@ -22441,7 +22446,8 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
-/* A map of items that adds fields. */
+/* Add the fields of an item map to those of the pipe's items. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
@@ -22550,7 +22556,8 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* The word of a row on its way to the cache. It is there if stages lie between. */
+/* Return the word of a row on its way to the cache. The words exist only if stages lie between
+   fetch and the cache. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);
@@ -22564,14 +22571,17 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
            *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
-/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+/* Prefetch the cells of a unit's items into the CPU's cache. The cells lie anywhere, so their
+   misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
         __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
 }
 
-/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+/* Write the row of the worker's present item from the cache. Returns false if the cache does not
+   have the item. In a stage behind the first one nothing is written: true if the row was found
+   before. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
@@ -22592,7 +22602,8 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of an item or an input, to write it. NULL: it is somebody's. */
+/* Claim the cell of item or input `number`, to write it. Returns NULL if the cell is full or
+   another worker writes it. */
 static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     const uint64_t at = dlpi_cache_at(w->p, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
@@ -22604,14 +22615,15 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     return NULL;
 }
 
-/* The cell is written. */
+/* Mark a claimed cell as full, after item or input `number` was written into it. */
 static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
     dlpi_bump(&w->block->kept_items, 1);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
-/* Keep the row that the last stage in front has just left, if its cell is nobody's. */
+/* Keep the row that the last stage before the cache has just left, if its cell is empty.
+   used_random: a callback drew random numbers for the row, so the row is not kept. */
 static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
     dlpi_cache_cell *cell;
@@ -22632,7 +22644,8 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     dlpi_cache_done(w, cell, w->item.index);
 }
 
-/* Write the items of an input from the cache; false: it is not there. to NULL: only tell. */
+/* Copy the items of an input from the cache to `to`, and their count to *items. Returns false if
+   the cache does not have the input. If `to` is NULL nothing is copied or counted. */
 static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
     const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
@@ -22645,7 +22658,7 @@ static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_
     return true;
 }
 
-/* Keep the items of an input, if its cell is nobody's. */
+/* Keep the items of an input, `bytes` bytes at `from`, if its cell is empty. */
 static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
                             uint64_t bytes) {
     dlpi_cache_cell *cell = dlpi_cache_take(w, input);
@@ -22658,7 +22671,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from,
     dlpi_cache_done(w, cell, input);
 }
 
-/* The cell that a dead worker may have been writing. */
+/* Empty the cell that the dead worker w may have been writing, if it was. */
 DLPI_COLD static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
@@ -22676,7 +22689,8 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
 }
 
-/* Without room for an item it would be one in name only. */
+/* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
+   stage of rows is the last before it. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
@@ -22694,7 +22708,7 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
                        DLPI_CELL_MAX, words);
 }
 
-/* Cells for all items, or as many as the budget has room for. */
+/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold. */
 DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     const uint64_t n = p->fetch->dataset->n_items;
@@ -22712,7 +22726,8 @@ DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
         p->fetch->dataset->n_items;
 }
 
-/* What of the cache is in use. */
+/* Observer: read how much of the cache is used, and its hits. Returns false if the region is not
+   whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
@@ -22760,7 +22775,8 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
-/* Behind makers it keeps what they make of an input, in the order in which they make it. */
+/* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
+   in which they make it. Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
@@ -22889,7 +22905,8 @@ static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
     return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* The run's group + 1, or 0. */
+/* Return the group of a run (unit `unit` of batch b in slot s) + 1, or 0 if the run has no
+   group. */
 static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
     uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
     if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
@@ -22902,7 +22919,8 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* Of a run that has one: of a row that is run. */
+/* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
+   w->held, to NULL if the run has no group. */
 static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -22920,7 +22938,7 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 
 /* ---- groups come and go ---- */
 
-/* A group is nobody's: wake one of those that lack one. */
+/* Wake a worker that lacks a group, if there is one, after a group became nobody's. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
     for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
@@ -22942,15 +22960,16 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Where to look first for a run's group: rows under way together have these apart, so the one
-   before it there is through. */
+/* Return the group to look at first for a run. Rows under way together have different such groups,
+   so the run that had the group before is usually through. */
 static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     const uint64_t row = (t->b * p->batch_rows + t->row) % under_way;
     return (uint32_t)(row * dlpi_scratch_of(p)->n_groups / under_way);
 }
 
-/* Returns the group + 1, or 0: there is none. */
+/* Take a group that is nobody's into the worker's hand, for run t. Returns the group + 1, or 0 if
+   there is none. */
 static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
@@ -22964,6 +22983,7 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     return 0;
 }
 
+/* Set or clear the worker's bit that says that it lacks a group. */
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
     if (lacks)
@@ -22973,6 +22993,8 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
+/* Before a claim: make sure that run t has a group, or that the worker has one in hand. Returns
+   false if no group is free; the run is then passed by. */
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
     if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
@@ -22988,6 +23010,8 @@ static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     return k->group != 0;
 }
 
+/* After a claim: give the group in the worker's hand to the claimed run t, if the run needs it, or
+   put it back. t is NULL if nothing was claimed. */
 static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
@@ -23005,7 +23029,8 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     k->none = k->passed = false;
 }
 
-/* With these rows all of the run are done here: its cells are nobody's. */
+/* Free the group of run t if all rows of the run are done in this stage once `rows` are, a bit for
+   each row. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
@@ -23020,7 +23045,8 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     if (group != 0) dlpi_scratch_free(p, group);
 }
 
-/* Before the dead one's runs are given up: another worker takes another group for them. */
+/* Free what the dead worker w had in hand: a group, and its bit of lacking one. This comes before
+   its runs are given up. Another worker takes another group for them. */
 DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
@@ -23032,12 +23058,14 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* The first of these fields is this of the worker's item: they follow those that its stage works
-   on. A field of a dataset joined later has the same number; no such stage sees that one. */
+/* Return the number of the first scratch field among the fields of the worker's item: they follow
+   those that its stage works on. A dataset joined later has a field with the same number; no stage
+   that sees scratch fields sees that one. */
 static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
 
+/* Point the scratch fields of the worker's item at the cell of row `row`. */
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
@@ -23050,6 +23078,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     }
 }
 
+/* Write the lengths of a row's scratch fields into its cell. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
@@ -23083,7 +23112,8 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* Is there a callback that could write these fields? */
+/* Refuse fields that no callback could write: items that a stage makes, or that are pushed. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
@@ -23098,7 +23128,8 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Which stages write, and which one reads; others don't see these fields. */
+/* Find out which stages write the scratch fields and which one reads them; other stages don't see
+   them. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
@@ -23148,8 +23179,9 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
-/* Of the stages up to the map: one for each run that a worker may have in hand where they are
-   written, and where they are not, rows of which may all be runs of one, another for each. */
+/* Return how many groups the workers of the stages up to the map need at least. A worker needs one
+   for each run that it may have in hand. Where it does not write the fields it needs one more,
+   since its rows may all be of one run. */
 static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     uint64_t least = 0;
     for (int i = k->takes->work; i <= k->reads->work; i++) {
@@ -23160,9 +23192,9 @@ static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     return least;
 }
 
-/* How many groups of how many cells. Of those that were asked for, groups are as large as leaves
-   twice as many; else as large as the runs of quick items are. Of few bytes there are several for
-   each such run under way: runs may be shorter. */
+/* Set how many groups there are, and the cells of each. If the user gave the number of cells,
+   groups are as large as leaves twice as many as are needed; else as large as the runs of quick
+   items. Small cells get several groups for each such run under way, since runs may be shorter. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     uint64_t least = dlpi_scratch_least(p, k), cells = k->asked, most;
@@ -23220,7 +23252,8 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dl
     return 1;
 }
 
-/* Items of stages that are something to the cells have these fields, too. */
+/* Show the scratch fields in the items of those workers whose stages write or read them, as the
+   pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
@@ -23403,7 +23436,7 @@ static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
     return (double)f;
 }
 
-/* An element as a double. Integers lie with their lowest byte first here. */
+/* Return one element as a double. Integers lie with their lowest byte first here. */
 static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     uint64_t word = 0;
@@ -23413,7 +23446,8 @@ static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
 }
 
-/* What is wrong with it, or DLPI_GUARD_KINDS. */
+/* Return what is wrong with the value v by field f's limits (DLPI_GUARD_*), or DLPI_GUARD_KINDS if
+   nothing is. */
 static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
     if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
@@ -23421,7 +23455,8 @@ static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     return v < f->low ? DLPI_GUARD_BELOW : v > f->high ? DLPI_GUARD_ABOVE : DLPI_GUARD_KINDS;
 }
 
-/* The first bad element of field i; *at, *v: which, and what it is. */
+/* Find the first bad element of guarded field i in the worker's row. *at, *v: its number and its
+   value. Returns what is wrong with it, or DLPI_GUARD_KINDS if no element is bad. */
 static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
                            double *v) {
     const dlpi_field *d = &g->of[i];
@@ -23447,7 +23482,8 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
     return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
-/* Count the item in the worker's hands, once: see above. */
+/* Count fault `what` of guarded field i in the worker's present row. A row that was counted before
+   is not counted again: see above. */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
     uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
@@ -23597,7 +23633,8 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
                                     : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
-/* What the others may not be. */
+/* Refuse a second fetch in a pipe with an open end, with a split, or with items of unknown count.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
@@ -23613,7 +23650,9 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* A mix: the items that have the next numbers. */
+/* Check a second fetch against the stages before it. A fetch of a mix adds its items to the
+   dataset: they have the numbers behind all items before. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = &p->stages[st->prev];
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
@@ -23694,13 +23733,14 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
     return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_join_take(p, st, desc));
 }
 
-/* The second fetch of a table, and each one after it. */
+/* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
+   Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
-/* The joins of a loader. */
+/* Add a row to `to` for each join of a loader's desc. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
     uint32_t of = 1;
@@ -23738,8 +23778,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
     return x->input.fetch(x->input.user, &in);
 }
 
-/* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
-   the cell's run has. Returns 0, or what came in the place of the first record. */
+/* Wait for a record, and have it written into cell c. Records that are there behind it follow, up
+   to the cell's run. Returns 0, or the code that came in place of the first record. */
 static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     dlpi_arrivals *a = w->st->self;
     const dlpi_expand *x = a->x;
@@ -23756,7 +23796,8 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return 0;
 }
 
-/* Say that no record came: the stream has ended, or what came is no record. */
+/* Complete a cell for which no record came. rc: DLP_END if the stream has ended, else the code of
+   the failure. The cell becomes LOADED without an input, or FAILED. */
 static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, int rc) {
     dlpi_arrivals *a = w->st->self;
     uint32_t low = DLPI_INPUT_LOADED;
@@ -23772,7 +23813,7 @@ static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, 
     dlpi_wake_scheduling(w->p);
 }
 
-/* Fill one cell, if the scheduler has given one. */
+/* Fill one cell that the scheduler has given to the reader. Returns false if there is none. */
 static bool dlpi_arrive_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     dlpi_arrivals *a = w->st->self;
@@ -23798,7 +23839,8 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
     return true;
 }
 
-/* What its desc may say, and what has no meaning for records that come once. */
+/* Check the desc of a push before makers, and refuse what has no meaning for records that come
+   once. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},
@@ -23885,7 +23927,7 @@ static dlpi_stage *dlpi_out_from(dlp_pipe *p, int at) {
     return NULL;
 }
 
-/* Place of an out among the outs; of NULL: how many there are. */
+/* Return the place of an out among the outs. If st is NULL, return how many outs there are. */
 static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
     uint32_t n = 0;
     for (const dlpi_stage *at = dlpi_out_from(p, 0); at != NULL && at != st; n++)
@@ -23895,7 +23937,7 @@ static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- the scheduler's side ---- */
 
-/* Slots that outs may hold, beside those that the consumer may hold. */
+/* Return how many slots the outs may hold, beside those of the consumer. */
 static uint64_t dlpi_outs_hold(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; i < p->n_stages; i++)
@@ -23918,13 +23960,14 @@ static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, waited, k, b) && dlpi_share_withdraw(p, late, k);
 }
 
-/* Add a user of the pipe's memory, or (UINT32_MAX) take one off. Returns how many are left. */
+/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are
+   afterwards. */
 static uint32_t dlpi_outs_users(dlp_pipe *p, uint32_t n) {
     dlp_out *first = dlpi_out_from(p, 0)->self;
     return DLPI_ADD_SEQ(&first->users, n) + n; /* OU1 */
 }
 
-/* A user of the pipe's memory leaves. Returns true if it was the last. */
+/* Take one user of the pipe's memory off. Returns true if it was the last. */
 static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX) == 0; }
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
@@ -23945,7 +23988,8 @@ static int dlpi_out_try(dlpi_subscriber *c, dlp_batch **out) {
     return c->behind == DLP_FULL_WAIT ? dlpi_subscriber_each(c, out) : dlpi_subscriber_late(c, out);
 }
 
-/* A callback that saw a stop may have done nothing, so a batch is not shown after one. */
+/* Fill the loan's view of the batch in slot s. Returns DLP_OK, or DLP_STOPPED if the pipe is
+   stopped: a callback may then have done nothing, so the batch is not shown. */
 static int dlpi_out_show(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan) {
     dlp_out *o = (dlp_out *)(void *)c;
     if (dlpi_stopped(o->p)) return DLP_STOPPED;
@@ -23996,7 +24040,8 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
     return 2;
 }
 
-/* Lay out what all outs share. They are woken by the first stage that one of them reads. */
+/* Lay out what all outs share, as the pipe starts. The outs are woken by the first stage that one
+   of them reads. */
 static void dlpi_outs_live(dlp_pipe *p) {
     dlpi_share *h = p->share;
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
@@ -24004,7 +24049,7 @@ static void dlpi_outs_live(dlp_pipe *p) {
     h->after = (uint32_t)p->n_work - 1;
 }
 
-/* Attach the out: it has all batches from the first one on. */
+/* Attach the out as a subscriber, as the pipe starts: it gets all batches from the first one on. */
 DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t place = dlpi_out_place(p, st);
     dlp_out *o = st->self;
@@ -24037,7 +24082,8 @@ DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_credit_publish(&c->mine->present, c->present); /* H2: before there is a scheduler */
 }
 
-/* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
+/* Observer: read the out's capacity, its held and missed batches, its policy and its place. Returns
+   false if the region is not whole. */
 DLPI_COLD static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
@@ -24075,7 +24121,8 @@ static const dlpi_stage_ops dlpi_out_ops = {
     .sharing = &dlpi_outs_sharing,
 };
 
-/* Add an out beside the first one. host: it reads the node before the transfer. */
+/* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
+   Returns the stage's number, or a DLP_ERR code. */
 static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;
@@ -24093,8 +24140,9 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
 
-/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
-   else is asked for in vain is told by a warning (dlpi_live_idle). */
+/* Refuse callbacks of workers, and a range of workers, if the stage has no workers: it has neither
+   a collate nor batch_workers. Returns DLP_OK, or the pipe's error code. A warning tells of other
+   fields that are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
@@ -24138,6 +24186,8 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
+/* Set how many workers the stage begins with. Returns true if it has work for workers: a collate,
+   or batch_workers. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
@@ -24190,7 +24240,8 @@ static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
-/* Around calls of the device. */
+/* Lock the device, if the consumer calls it too. Each call of the device stands between this and
+   dlpi_transfer_leave. */
 static void dlpi_transfer_enter(dlpi_transfer *x) {
     if (x->shared) pthread_mutex_lock(&x->lock);
 }
@@ -24215,6 +24266,8 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
+/* Mark batch b, of slot s, as ready, and wake the consumer, and a loader if one may wait for the
+   batch's cell. */
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
@@ -24224,14 +24277,15 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_wake_consumer(p->ctl, b);
 }
 
-/* Bytes of a field to be copied. */
+/* Return how many bytes of field f are copied for the batch in slot s. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
     return p->lender_stage ? p->lender->bytes(p, s, f) : w->rare->tensors[f].bytes;
 }
 
-/* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
-   with the events of number `buffer`. */
+/* Begin to copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer
+   `to`. buffer: the number that the device knows the copy by. Returns DLP_OK, or DLP_ERR_DEVICE
+   after the batch was failed. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
@@ -24254,8 +24308,9 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
-   of number `buffer`. */
+/* Begin to copy batch b, of slot s, out of slot `from` into its device buffer. buffer: the number
+   that the device knows the copy by. If the device fails, the batch is ready at once, with the
+   error. Returns true. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
@@ -24268,9 +24323,11 @@ static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t 
     return true;
 }
 
-/* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
-   its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
-   will load it again. Events have the slot's number. */
+/* Begin to copy batch b, of slot s, if chunks stay on the device in buffers of their own. Returns
+   false if the batch must wait for an earlier copy of its chunk. The buffer's word dev_slot says 1:
+   the chunk is on its way, 2: it is there. The batch that loaded the chunk copies it even if its
+   epoch was left, because no other batch will load it. The device knows the copy by the slot's
+   number. */
 static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -24312,12 +24369,12 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     return dlpi_transfer_send(w, s, b, s, i);
 }
 
-/* A copy begins when it is enqueued and the copy before it has ended. */
+/* Return when copy k began: when it was enqueued, but not before the end of the copy before it. */
 static uint64_t dlpi_transfer_began(const dlpi_transfer *x, const dlpi_parked *k) {
     return k->due_ns > x->passed_ns ? k->due_ns : x->passed_ns;
 }
 
-/* Learn how long copies take. This one ended between the last look and now. */
+/* Update the time that copies take from copy k, which ended between the last look and now. */
 static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
     const uint64_t now = dlpi_now_ns(), began = dlpi_transfer_began(x, k);
     const uint64_t looked = x->looked_ns > began ? x->looked_ns : began;
@@ -24326,7 +24383,7 @@ static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
     x->passed_ns = now;
 }
 
-/* Copies whose events have passed. */
+/* Mark the batches as ready whose copies have ended. Returns true if there was one. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
     dlpi_transfer *x = dlpi_transfer_of(w->st);
     const dlp_device *d = &x->device;
@@ -24353,6 +24410,8 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
     return moved;
 }
 
+/* Do one step of the transfer: end copies that have passed, and begin those of ready batches, in
+   their order. Returns false if there was nothing to do. */
 static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
@@ -24378,7 +24437,8 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
     return moved;
 }
 
-/* No event wakes a worker when a copy has ended. So it sleeps until shortly before the end that it
+/* Return how many ns the worker may sleep, at most `ns`, before it looks for copies that have
+   ended. No event wakes it when a copy ends. So it sleeps until shortly before the end that it
    expects, and then looks again and again, if each thread has a core. If the copy is late, because
    it waits for kernels, the worker looks the less often the longer this takes. */
 static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
@@ -24396,7 +24456,8 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
     return rest < ns ? rest : ns;
 }
 
-/* By default the kernel lets a thread sleep for 50 us longer. */
+/* Lower the timer slack of the transfer's own thread to 1 us. By default the kernel lets a thread
+   sleep for 50 us longer. Returns DLP_OK. */
 static int dlpi_transfer_enter_thread(dlpi_worker *w) {
     if (dlpi_transfer_of(w->st)->alone) prctl(PR_SET_TIMERSLACK, 1000ul);
     return DLP_OK;
@@ -24408,7 +24469,7 @@ static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
-/* The number of the events of what slot s has. */
+/* Return the number that the device knows the copy of slot s by. */
 __attribute__((unused)) /* without devices that have streams */
 static uint32_t
 dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
@@ -24466,7 +24527,9 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
 }
 
-/* Wait until what was begun is there, and the slot may be given back. */
+/* Wait until the copies into seam buffer v have ended, so that their slot may be given back. until:
+   the last time in ns; UINT64_MAX: none. Returns DLP_OK, DLP_STOPPED, DLP_TIMEOUT, or
+   DLP_ERR_DEVICE. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
@@ -24509,7 +24572,7 @@ DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* Pointers to seam buffers. */
+/* Return how many pointers to seam buffers there are; 0 if there are no seam buffers. */
 static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
     bool any = p->lender_stage && p->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
@@ -24681,7 +24744,8 @@ DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return 1;
 }
 
-/* Workers of rows are the first of all. */
+/* Give each worker of rows its copy of the order, as the pipe starts. Workers of rows come first
+   among all workers. */
 DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
@@ -24690,7 +24754,8 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Have the block of 64 positions that this one is in: a block costs little more than one. */
+/* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
+   more than one index. */
 static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
@@ -24698,7 +24763,8 @@ static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t s
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-/* Apart from those of one row, of which a block is there. */
+/* Write the indices of a claimed unit's rows into its slot. It is apart from dlpi_keyed_indices, so
+   that a unit of one row at hand stays fast. */
 __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -24741,7 +24807,8 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t
     return index;
 }
 
-/* Count all batches but the last of an epoch with an end, if a resumed state has no gaps. */
+/* Return how many of the next batches are alike, so that they can be scheduled at once: all but the
+   last of the epoch. Returns 0 if the epoch's end is open, or a resumed state has gaps. */
 static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
     const dlpi_scheduler *f = &p->schedule;
     if (p->open_end || f->skip_base != UINT64_MAX) return 0;
@@ -24842,7 +24909,8 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     return DLP_ERR_CALLBACK;
 }
 
-/* Ask for one list; keeps the states before and after it. */
+/* Ask the batch sampler for the next list, and keep the sampler's states before and after it.
+   Returns DLP_OK, or DLP_ERR_CALLBACK. */
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
@@ -24894,7 +24962,8 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
     states[1] = l->after;
 }
 
-/* Go on from the saved bytes, or replay the epoch's lists. */
+/* Go on at the place of a saved state: restore the sampler from the saved bytes, or replay the
+   epoch's lists. Returns DLP_OK, or DLP_ERR_CALLBACK. */
 DLPI_COLD static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
@@ -24933,8 +25002,8 @@ static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, 
     return both == NULL ? &p->after.source : both + after;
 }
 
-/* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
-   neither rows nor what the sampler would save. */
+/* True if the numbers of a state are possible. Each list has a row at least. A state of
+   dlp_pipe_state_at was computed, not saved: it has neither rows nor the sampler's bytes. */
 static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
     if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
     if (s->position == 0) return s->sampler_bytes == 0;
@@ -25045,7 +25114,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* What the run says of rows that lie in parts of known counts. */
+/* Check the fields of the run that concern parts of known counts. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
@@ -25060,7 +25130,8 @@ static int dlpi_parts_run(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Items of part i, of which there may be as many as room. */
+/* Get the count of part i into *items, from the desc's array or its callback. room: items that the
+   part may have. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
@@ -25077,7 +25148,8 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
                        i, *items);
 }
 
-/* Take the desc: its numbers, and the items before each part. */
+/* Check the desc and copy it into the stage, with the sum of items before each part. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
@@ -25100,7 +25172,8 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* Set dataset.n_items to the sum of the parts' counts, or refuse another number of the user's. */
+/* Set dataset.n_items to the sum of the parts' counts. Returns DLP_OK, or the pipe's error code if
+   the user gave another number. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
@@ -25112,7 +25185,8 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     return DLP_OK;
 }
 
-/* What its numbers must be to others. */
+/* Check the parts against the sampler, the streams, the batch and the steps. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
@@ -25140,7 +25214,8 @@ DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, q->samples);
 }
 
-/* This rank's rows of global batch k of an epoch; returns the position of the first. */
+/* Return the position of this rank's first row in global batch k of an epoch. *count: this rank's
+   rows in the batch. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
     bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
@@ -25148,14 +25223,15 @@ static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) 
     return at + first;
 }
 
-/* How many parts batch k can need here, at most. */
+/* Return how many parts batch k can need in this rank at most. */
 static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint64_t k) {
     uint32_t count;
     uint64_t at = dlpi_parts_rows(p, k, &count);
     return dlpi_parts_need(&q->plan, at, count);
 }
 
-/* How many cells there are. All batches but the last are alike. */
+/* Set how many cells there are: the desc's queue, or what a batch needs and one more. All batches
+   but the last are alike. Returns DLP_OK, or the pipe's error code if the queue is too short. */
 DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
@@ -25183,7 +25259,9 @@ DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
-/* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
+/* Describe in `out` the heap memory of the stage: sums of counts in the order given, sums in the
+   order of two epochs, and what is known of cells. The first sums are there since the stage was
+   added. Returns 3. */
 DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
                                        dlpi_block *out) {
     const dlpi_parts *q = st->self;
@@ -25203,8 +25281,9 @@ DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- looking ahead ---- */
 
-/* The cell that has the part for this epoch, or will have; n_cells: none. hint: of the place in
-   the batch, where it was the last time. */
+/* Return the cell that has the part for this epoch, or will have it; n_cells if there is none.
+   place: that of the part in its batch; the search begins in the cell that had this place last
+   time. */
 static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
@@ -25217,7 +25296,7 @@ static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, 
     return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; n_cells: none. */
+/* Return a cell whose part no batch needs any more, closed; n_cells if there is none. */
 static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_inputs_ahead *at = &q->ahead;
@@ -25248,9 +25327,10 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
-   none is free, or the part is in one since an epoch before, and it is not known yet whether its
-   load fails: then this epoch tries again. *fresh counts tickets. */
+/* Return the cell of a part that the batch looked at needs. If the part has none it gets a free
+   cell, and *fresh is raised.
+   Returns n_cells if no cell is free. Also if the part is in a cell since an epoch before, and it
+   is not known yet whether its load fails: if it does, this epoch tries again. */
 static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
@@ -25266,10 +25346,10 @@ static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint3
     return c;
 }
 
-/* Cells for all parts of the batch looked at. Returns how many batches after it need no other
-   parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay until the first of its pieces comes to its part's end (same_batches); only full
-   batches are alike, so never past the last of them. */
+/* Get cells for all parts of the batch looked at. Returns how many batches after it need no other
+   parts, or -1 if a cell is missing. A batch and the next take neighbours from each stream. So the
+   parts stay until the first of the batch's pieces comes to its part's end (same_batches). Only
+   full batches are alike, so the count ends at the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
@@ -25294,9 +25374,10 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     return (int64_t)same_batches;
 }
 
-/* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
-   needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
-   not take a second cell, there may be none. What has failed is tried again. */
+/* Let the scheduler go on at another place, maybe an earlier one. No part is needed any more for
+   batches beyond it. A part in a cell, or on its way there, will do for any epoch: it must not take
+   a second cell, there may be none. A part that failed is tried again. Returns DLP_OK, or a
+   code. */
 DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
@@ -25314,8 +25395,8 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     return dlpi_schedule_seek(p, to);
 }
 
-/* Are there free cells to be sought for what the batch to be scheduled next wants, or those after
-   it? A caller that has left the epoch wants the next one's first. */
+/* True if it is worth while to search free cells for the batches from the next one on. If the
+   caller has left the epoch, the next epoch's batches are meant. */
 static bool dlpi_parts_search(dlp_pipe *p) {
     const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     const uint64_t next = cancel & DLPI_EPOCH_MASK;
@@ -25326,8 +25407,8 @@ static bool dlpi_parts_search(dlp_pipe *p) {
     return dlpi_inputs_search(p, ahead, f->epoch, f->in_epoch);
 }
 
-/* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
-   scheduled. Returns how many. */
+/* Have parts loaded until no cell is free, at most to the end of the epoch after the present one.
+   Returns how many loads were begun. */
 static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
@@ -25344,7 +25425,7 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     return fresh;
 }
 
-/* Ask for the parts that come next. */
+/* Have the parts loaded that come next, and wake the workers for them. */
 static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_inputs_ahead *at = &q->ahead;
@@ -25357,7 +25438,8 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
-/* Are all parts there that the present batch needs? */
+/* True if all parts that the present batch needs are loaded, or have failed. rows: rows of the
+   global batch. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -25379,7 +25461,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 
 /* ---- a batch is scheduled ---- */
 
-/* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
+/* Leave out rows row .. row + n - 1 of slot s, whose part can't be loaded, or fail the batch, as
+   the stage's on_error says. cell: that of the part. */
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -25400,7 +25483,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     }
 }
 
-/* The rows of the batch in slot s: their indices, and the cells that they come from. */
+/* Fill in the rows of the batch in slot s: their indices, and the cells that they come from. */
 static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -25523,7 +25606,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* Copy the weights; where the inputs that follow from them are to stand. */
+/* Copy the weights of parts, and allocate the tables of the deal that follows from them. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
     dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
     uint64_t sum = 0;
@@ -25620,7 +25704,8 @@ static const dlpi_stage_ops dlpi_found_ops = {
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* What that callback needs. */
+/* Set it->part to where the item of row `row` of slot s lies, for dlpi_expand_copy. extra: memory
+   for the dlp_part. */
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
@@ -25629,6 +25714,8 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
+/* Copy field f of all rows of a claimed unit out of their cells. Items that lie one behind the
+   other are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
@@ -25655,7 +25742,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
 }
 
-/* Copy the items of a claimed unit. */
+/* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
     for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
@@ -25682,7 +25769,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_de
     return DLP_OK;
 }
 
-/* The items of the next level: those that this desc makes of the items of the last one. */
+/* Add a level of items, which this desc makes of the items of the last level. name: the node's. */
 static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_desc *d) {
     dlpi_level *l = &x->level[x->n_levels++ - 1];
     l->maker = *d;
@@ -25708,7 +25795,8 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* The fields of the items are the stage's own, if it has any. */
+/* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -25758,7 +25846,8 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
     return dlpi_line_make(by, true);
 }
 
-/* One try of each input; what is alike for all of them is asked for once. */
+/* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
+   once. Returns 0, or the code of the input that failed. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -25792,7 +25881,7 @@ static const char *dlpi_step_kind(const dlpi_step *k) {
     return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
-/* Add words, after a comma if others are there. */
+/* Append formatted words to a text. A comma comes first if the text is not empty. */
 __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size_t size,
                                                                 const char *format, ...) {
     const size_t n = strlen(text);
@@ -25801,7 +25890,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size
     snprintf(text + n, size - n, "%s%s", n > 0 ? ", " : "", more);
 }
 
-/* What the workers of a cell do, in the order of the rows. */
+/* Write for the plan what the workers of a cell do, in the order of the rows. */
 DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     text[0] = 0;
@@ -25851,14 +25940,15 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* The first branch of the team of a worker. */
+/* Return the first branch of the team that this worker belongs to. */
 static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
     const dlpi_branch *b = j->at;
     while (worker >= b->first_worker + b->n_workers) b++;
     return b;
 }
 
-/* worker_init, worker_exit and tell of a stage with teams. */
+/* worker_init of a stage with teams: call that of the worker's team. Returns its code, or 0 if
+   there is none. */
 static int dlpi_branches_enter(void *user, int worker, void **state) {
     const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
     return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
@@ -25869,6 +25959,8 @@ static void dlpi_branches_leave(void *user, int worker, void *state) {
     if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
 }
 
+/* tell of a stage with teams: call that of each branch until one writes text into buf. Returns the
+   bytes of text, 0 if none, or negative. */
 static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     const dlpi_branches *j = user;
     int n = 0;
@@ -25890,7 +25982,8 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback. */
+/* Callback of the fetch stage: copy the items of a joined row. user: the dlpi_branches. Returns
+   0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
     dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
@@ -25911,7 +26004,7 @@ static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *row
     }
 }
 
-/* Copy the items of a claimed unit. */
+/* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_branches *j = p->source_stage->self;
@@ -25957,7 +26050,8 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells: of a team after those of the team before it. Returns how many there are. */
+/* Number the cells of all branches; those of a team lie side by side. Returns how many cells there
+   are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     uint32_t n = 0;
     for (uint32_t team = 0; team < j->n; team++)
@@ -26007,7 +26101,8 @@ static bool dlpi_branches_cells_of(const dlpi_stage *st, uint64_t at, dlp_link *
 
 /* ---- memory ---- */
 
-/* The cells of each branch are as large as its own inputs and items. */
+/* Add the areas of the region for the cells of all branches. The cells of each branch have a size
+   of their own, but for DLPIPE_DEBUG. */
 DLPI_COLD static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     uint64_t bytes = 0;
@@ -26041,7 +26136,8 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     return n;
 }
 
-/* What the workers of a branch may take, and how they read it. */
+/* Tell the workers of a branch's team which cells they may take, and give them what they need for
+   requests. all: the stage's first worker. */
 static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_worker *all) {
     const dlpi_branch *of = &j->at[b->team];
     const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
@@ -26128,20 +26224,21 @@ static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
     return ((const dlpi_found *)st->self)->joined;
 }
 
-/* The first cells are of joined rows, those behind them of branches. */
+/* Try once to load the next input of cell c. The first cells are of joined rows, those behind them
+   of branches. Returns 0, or a code. */
 static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     if (c < q->n_cells) return q->joined->inner->source->load(w, c);
     return dlpi_branch_load(w, &q->joined->j, c);
 }
 
-/* Items of a branch in a pass of a stream, at most. */
+/* Return how many items branch b has at most in a stream's pass over its inputs. */
 static uint64_t dlpi_joined_pass(const dlpi_branches *j, uint32_t b) {
     const dlpi_found *f = &j->at[b].x.found;
     return dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
 }
 
-/* Rows of a stream in an epoch of one pass, at most. */
+/* Return how many joined rows a stream has at most in an epoch of one pass. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -26153,8 +26250,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-/* Rows of a stream in which each branch comes to the end of a pass. A branch of a mix may be drawn
-   seldom. */
+/* Return in how many rows of a stream each branch surely comes to the end of a pass. A branch of a
+   mix may be drawn seldom. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -26218,7 +26315,8 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches and the rows behind them");
 }
 
-/* The first queue has the joined rows. */
+/* Write into `to` the queue that begins with cell `at`: first that of joined rows, then one of each
+   branch. Returns true if there is another queue behind it. */
 static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
     const dlpi_joined *x = dlpi_joined_of(st);
     if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
@@ -26234,7 +26332,8 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     return most;
 }
 
-/* Cells of rows lie side by side; behind them those of each branch. */
+/* Add the areas of the region for all cells: first the cells of joined rows, then the cells of each
+   branch. */
 DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
@@ -26295,7 +26394,8 @@ static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
-/* The stage of an expand or pack works over branches from here on, which are there. */
+/* Let the stage of an expand or pack work on joined rows, by replacing its ops. The branches in x
+   are complete. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
     q->joins = &dlpi_joined_joins;
@@ -26361,8 +26461,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
 
 /* ---- fields ---- */
 
-/* The fields of documents: those of the last expand that has its own, or of fetch. Returns how many
-   there are. node: whose fields they are. */
+/* Find the fields of documents: those of the last expand that has its own, or of fetch. Writes them
+   into *f, and the name of their node into *node. Returns how many fields there are. */
 static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
                                 const char **node) {
     const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
@@ -26389,9 +26489,12 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
     return DLP_OK;
 }
 
+/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
+   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
-/* Rows have the documents' fields, of T tokens, and two more. */
+/* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
+   with T tokens, and two more. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -26439,8 +26542,9 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
-   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
+/* Return how many inputs of a stream must be in cells, so that all rows that must be known are.
+   With FIT it is the lesser of two bounds: the pieces of rows that are not given, or all documents
+   of their windows. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
@@ -26453,7 +26557,8 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     return pieces < all ? pieces : all;
 }
 
-/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+/* Lay out a cell: a document, or all documents that are made of an input and where each ends.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
@@ -26570,7 +26675,8 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* Check a document's lengths. Returns 0; DLP_SKIP: it has no tokens, or too many; or a failure. */
+/* Check the lengths of a document's fields. Returns 0; DLP_SKIP if it has no tokens, or too many
+   that are to be dropped; or the code of a failure. */
 static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
     const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
     const bool longer = lengths[0] > k->d.tokens;
@@ -26587,12 +26693,14 @@ static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *
     return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
 }
 
-/* The last step of a document in a cell that has several. */
+/* Callback of a cell's last step, if an input has several documents: check a document's lengths.
+   Returns as dlpi_pack_length does: 0, DLP_SKIP or a code. */
 static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of an input, and note where each ends. */
+/* Make the documents of the next input of cell c, and note where each ends. Returns 0, or the code
+   with which the input failed. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
@@ -26673,7 +26781,7 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Bytes of the documents of an input, of which a cache is asked. */
+/* Return the bytes of the documents of an input, as a cache keeps them. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
 
 /* Behind a load, an expand or a cache. */
@@ -26693,7 +26801,8 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* An input has several documents, which are made as the levels of the stage say. */
+/* Let an input of the pack have several documents, which the levels of the stage make. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];
@@ -26790,21 +26899,22 @@ static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->se
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
-/* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
-   axis may end elsewhere. */
+/* Return the end of the rows that a chunk's buffer holds of its axis. A chunk that stays is whole,
+   because in another epoch the axis may end elsewhere. */
 static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
     bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
     return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
-/* Of a field, what a seam buffer has; 0: there are none. */
+/* Return the bytes of field f in a seam buffer, or 0 if there are no seam buffers. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
     if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* Of a field, what the chunk in slot s has. By the sink. */
+/* Return the bytes of field f that the chunk in slot s has. Only the sink's thread may call
+   this. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -26836,13 +26946,14 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
 }
 
-/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
+/* True if the chunk in slot s was left out. Its rows are zeros, and later epochs do not find it. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
            dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
-/* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
+/* Return the number of the chunk that the scheduler's present batch is: the number of its cell.
+   Returns 0 if there are no cells. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
     if (dlpi_cells_none(p)) return 0;
@@ -26850,16 +26961,18 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     return (uint32_t)c;
 }
 
-/* Where each chunk has a place of the sink's own: its number. */
+/* Return the number of the chunk in slot s, which is its place on the device, or DLPI_NO_SLOT if
+   the slot has none. */
 static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
     uint64_t c = dlpi_slot_index(p, s)[0];
     return c < dlpi_chunk_count(p) ? (uint32_t)c : DLPI_NO_SLOT;
 }
 
-/* The slot whose cell has the bytes of a chunk that the sink has not got yet, as batch b in slot s
-   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one shares its cell, which it keeps, for it waits at the sink after b. The earlier one
-   would have copied it, had the copy not failed. */
+/* Return the slot whose cell has the bytes of a chunk that the sink has not copied yet, for batch b
+   in slot s. Returns DLPI_NO_SLOT if no cell has them.
+   If two batches under way are the same chunk, either may have loaded it. The later batch shares
+   its cell and keeps it, because it waits at the sink after b. The earlier one would have copied
+   the chunk, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
     uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
     if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
@@ -26890,14 +27003,16 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+/* Return the time in ns at which a call of dlp_next with this timeout_ms must return. *until: 0 in
+   the first call; keeps the time for later calls. */
 static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
     if (*until == 0)
         *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     return *until;
 }
 
-/* Have a chunk to split, waiting for it if need be. */
+/* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
+   dlp_next is to return: a time-out, the end, or an error. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -26920,7 +27035,7 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     return DLP_OK;
 }
 
-/* The dataset indices of rows [from, from + count) of the chunk's order. */
+/* Write into index[] the dataset indices of rows [from, from + count) of the chunk's order. */
 static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
                                uint64_t *index) {
     uint64_t first = dlpi_chunk_first(&c->plan, c->chunk);
@@ -26929,7 +27044,7 @@ static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t coun
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
-/* The shape of view v. Returns its bytes. */
+/* Set the sizes of view v's fields for `count` rows. Returns the bytes of the view. */
 static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -26941,19 +27056,19 @@ static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     return sum;
 }
 
-/* Is the chunk that is being split where rows_at says? One that was left out is not. */
+/* True if the present chunk's rows lie where rows_at says. A chunk that was left out does not. */
 static bool dlpi_split_elsewhere(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     return c->in_place && !dlpi_chunk_left(p, c->slot);
 }
 
-/* Which row of the bytes of the chunk that is being split is row g of its axis? */
+/* Return the number of the row in the present chunk's bytes that is row g of its axis. */
 static uint64_t dlpi_split_row_at(const dlp_pipe *p, uint64_t g) {
     const dlpi_split *c = dlpi_split_of(p);
     return dlpi_split_elsewhere(p) ? g - c->at.from : dlpi_chunk_row_at(&c->plan, &c->at, g);
 }
 
-/* Where row `row` of the chunk that is being split lies. */
+/* Return the address of row `row` of field f in the present chunk. */
 static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
@@ -26962,7 +27077,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
-/* Point the fields of view v at row `row` of the chunk. */
+/* Point the fields of view v at row `row` of the present chunk. */
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
@@ -26987,14 +27102,15 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
     return c->valid + (2 + (size_t)v) * c->view_rows;
 }
 
-/* Where field f of view v lies in the seam buffers of the region. */
+/* Return where field f of view v lies in the seam buffers of the region. */
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
     return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
-/* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
+/* Copy `count` rows of the present chunk, from row `row` on, behind the rows in the seam buffer.
+   With a device the copy is only begun (dlpi_seam_arrive). Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -27010,8 +27126,8 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
 
-/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
-   given back before. */
+/* Wait for copies that are under way into the seam, even if nobody wants them any more: their chunk
+   can't be given back before. Returns DLP_OK, DLP_TIMEOUT, DLP_STOPPED, or a DLP_ERR code. */
 static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     dlpi_split *c = dlpi_split_of(p);
     int rc;
@@ -27021,14 +27137,15 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     return rc;
 }
 
-/* Is what is in the seam of the batch that comes next? */
+/* True if the rows in the seam belong to the batch that comes next. */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
            c->seam.batch == p->after.batch;
 }
 
-/* Add rows [g, g + count) of the chunk's axis to the seam. */
+/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns DLP_OK, or a DLP_ERR
+   code. */
 static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t at = c->seam.rows, v;
@@ -27050,7 +27167,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     return DLP_OK;
 }
 
-/* The view that is whole in the seam. */
+/* Make a view of the batch that is complete in the seam. Returns the view's number. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -27070,7 +27187,8 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     return v;
 }
 
-/* The view of rows [g, g + count) of the chunk's axis, where they lie. */
+/* Make a view of rows [g, g + count) of the present chunk's axis, where they lie. Returns the
+   view's number. */
 static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
@@ -27085,7 +27203,8 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     return v;
 }
 
-/* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
+/* Fill in view v as batch k of the chunk's axis: this rank's rows [first, first + count). Returns
+   what is handed out. */
 static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
                                    uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
@@ -27104,7 +27223,7 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
-/* The chunk has nothing of the rank's batch after k? */
+/* True if the chunk has no rows of this rank's batches after batch k. */
 static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     uint64_t first;
     if ((k + 1) * c->plan.batch >= dlpi_chunk_end(&c->at)) return true;
@@ -27112,8 +27231,9 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
-   in the seam yet. */
+/* Cut the next batch out of the present chunk into *to. Returns DLP_OK if there is a view;
+   DLP_EMPTY if the chunk had not all of the batch, or it is not in the seam yet; or a DLP_ERR
+   code. */
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
@@ -27142,7 +27262,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* The chunk at hand, if any, on entering next: is it of an epoch, or a place, that was left? */
+/* Give the present chunk back if its epoch or place was left; called as dlp_next is entered. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -27152,6 +27272,8 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
+/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what dlp_next is
+   to return. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -27200,7 +27322,8 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
 }
 
-/* The scheduler goes on with the chunk that the state's batch begins in. */
+/* Change the state s from the batch that it names to the chunk in which this batch begins, so that
+   the scheduler goes on there. */
 DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
@@ -27210,7 +27333,8 @@ DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* ---- building ---- */
 
-/* Can the order and the batches before it be split? */
+/* Check that the pipe's order and the batches of chunks can be split. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
@@ -27225,7 +27349,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Do the counts go with the items? */
+/* Check the desc's counts of rows against the n chunks. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
@@ -27268,7 +27393,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Into how many views is the wiring split? */
+/* Check the desc of the split, and compute how chunks are cut into views. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
@@ -27326,7 +27452,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
    Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
    still. The transfer stage wakes a loader when a batch is on the device. */
 
-/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+/* Raise w->claim_end, up to where worker w may claim: batches from there on have no cell yet. */
 static void dlpi_loads_bound(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
@@ -27358,7 +27484,8 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
     p->fetch->ops = &c->loads;
 }
 
-/* What the wiring says of chunks, and where they lie. */
+/* Check the split, and decide where chunks lie: in cells that turn, in cells that stay, or where
+   rows_at says. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
@@ -27415,7 +27542,8 @@ DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, the orders, and the record for observers. */
+/* Write, as the pipe starts, the parts of views that stay the same, the orders, and the record for
+   observers. */
 DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -27474,6 +27602,8 @@ typedef struct dlpi_chunk_counts {
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
 } dlpi_chunk_counts;
 
+/* Observer: read the record of chunks, and count those that are scheduled, stay, or are out.
+   Returns false if the region is not whole. */
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
@@ -27495,8 +27625,8 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t st
     return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
-/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the consumer. */
+/* Observer: count the chunks that are being loaded or are loaded. buffers: of a device, whose
+   copies are the last stage. Returns how many are ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -27514,7 +27644,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+/* Observer: count those scheduled chunks that still wait for a CPU buffer as loadable. */
 static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
     uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
     if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
@@ -27523,7 +27653,8 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
     c->cpu_loading = room;
 }
 
-/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
+/* Observer: tell how many chunks are in each state. A chunk that is out and not under way is in the
+   consumer's hands. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
