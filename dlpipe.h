@@ -39302,7 +39302,8 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
-/* What a new pipe has beside it. */
+/* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or
+   the ones above that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {
     p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
     p->used_at_first = 1;
@@ -39322,8 +39323,9 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
-/* The new pipe is the caller's, if rc is DLP_OK; else, or with out NULL, it is closed, and *err
-   says what was wrong. */
+/* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
+   the pipe is closed, and on failure its error is copied to *err. p and err may be NULL. Returns
+   rc. */
 DLPI_COLD
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     if (rc == DLP_OK && out != NULL) {
@@ -39338,7 +39340,8 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
 #define DLPI_RUN_FROM \
     offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
-/* The first field of a pipe's desc that items of known count have no use for; NULL: none is set. */
+/* Return the name of the first field of a pipe's desc that is set, and that items of known count do
+   not use. Returns NULL if none is set. */
 DLPI_COLD
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     if (d->streams != 0) return "streams";
@@ -39349,6 +39352,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
+/* Allocate a pipe without stages in *out, with a copy of desc (may be NULL), and check the desc.
+   Returns DLP_OK, or a DLP_ERR code; the error is then in *err. */
 DLPI_COLD
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
@@ -39400,7 +39405,8 @@ static const dlpi_launcher dlpi_launchers[] = {
 
 enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
 
-/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+/* Read the number up to 2^31 - 1 at *text, and move *text past it. Returns the number, or -2 if
+   there is none. */
 DLPI_COLD
 static int64_t dlpi_digits(const char **text) {
     const char *begin = *text;
@@ -39412,7 +39418,8 @@ static int64_t dlpi_digits(const char **text) {
     return *text != begin ? n : -2;
 }
 
-/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+/* Return the number that an environment variable has. Returns -1 if it is not set, -2 if it is no
+   such number. */
 DLPI_COLD
 static int64_t dlpi_env_number(const char *name) {
     const char *text = getenv(name);
@@ -39422,8 +39429,9 @@ static int64_t dlpi_env_number(const char *name) {
     return *text == 0 ? n : -2;
 }
 
-/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
-   as many; -2: no such list, or it is shorter. */
+/* Read Slurm's list of tasks of each node, "2(x3),1". Returns the tasks of this node. If node is -1
+   all nodes must have as many, or -1 is returned. Returns -2 if it is no such list, or too
+   short. */
 DLPI_COLD
 static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     int64_t tasks = -2, nodes = 0;
@@ -39443,7 +39451,8 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* The first of the variables that Slurm has had for this list over the years. */
+/* Return the name of the first variable that is set, of those that Slurm has had for this list over
+   the years. */
 DLPI_COLD
 static const char *dlpi_slurm_name(void) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
@@ -39460,7 +39469,8 @@ static int64_t dlpi_slurm_number(const char *name) {
     return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
 }
 
-/* A pair of variables: a number below a number. */
+/* Check that a pair of variables are numbers, the first below the second. low, high: their names.
+   r, w: their values. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
     if (r < 0 || w < 1)
@@ -39473,8 +39483,8 @@ static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w
     return DLP_OK;
 }
 
-/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
-   rank. */
+/* True if this launcher has left its rank and world in the environment: *r and *w. A Slurm batch
+   script has half of them, and is no rank. */
 DLPI_COLD
 static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
     *r = dlpi_env_number(by->rank);
@@ -39482,9 +39492,10 @@ static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
     return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
 }
 
-/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
-   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
-   ranks as they come, and the daemons of an MPI that Slurm has started. */
+/* Refuse two launchers with as many ranks that number this process differently. Launchers nest: one
+   that has started another has as many ranks or fewer, and other numbers for them. The exceptions
+   are torchrun, which numbers its ranks as they come, and the daemons of an MPI that Slurm has
+   started. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
     bool first = by == dlpi_launchers;
@@ -39501,7 +39512,8 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
     return DLP_OK;
 }
 
-/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+/* Find rank and world_size in the environment. *by: the launcher that set them, or NULL if there is
+   none: then the rank is 0 of 1. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
     to->rank = 0;
@@ -39520,7 +39532,8 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Rank and ranks on this node as l says them; *found: it does. */
+/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns
+   DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
     const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
@@ -39538,7 +39551,8 @@ static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, 
     return DLP_OK;
 }
 
-/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+/* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
+   and world: RANK=$SLURM_PROCID. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
     bool found = false;
@@ -39557,7 +39571,8 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
 
 /* ---- cores ---- */
 
-/* Has the process begun with this in its environment? Not known of another user's. */
+/* True if process pid began with this entry in its environment. False also if it is another user's
+   and cannot be read. */
 DLPI_COLD
 static bool dlpi_began_with(int64_t pid, const char *entry) {
     char path[64], *one = NULL;
@@ -39572,8 +39587,8 @@ static bool dlpi_began_with(int64_t pid, const char *entry) {
     return has;
 }
 
-/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
-   is seen, as in a container of our own. */
+/* Return the process id of the launcher: the nearest ancestor that does not know our rank, past
+   shells and wrappers. Returns 0 if none is seen, as in a container of our own. */
 DLPI_COLD
 static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     char entry[64], path[64];
@@ -39590,7 +39605,8 @@ static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     return pid;
 }
 
-/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+/* Return a number by which CPUs can be sorted: hyperthreads of a core, and cores of a socket, are
+   neighbours. */
 DLPI_COLD
 static uint64_t dlpi_cpu_place(int cpu) {
     static const char *const files[] = {"physical_package_id", "core_id"};
@@ -39605,7 +39621,7 @@ static uint64_t dlpi_cpu_place(int cpu) {
     return place << 12 | (uint64_t)cpu;
 }
 
-/* The CPUs of the set in their order of places. */
+/* Write the CPUs of a set into to[], sorted by place. Returns how many there are. */
 DLPI_COLD
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
@@ -39617,7 +39633,7 @@ static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     return n;
 }
 
-/* This rank's piece of what all of the node may use. */
+/* Give this rank its share of the n CPUs that all ranks of the node may use. */
 DLPI_COLD
 static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     uint64_t from = to->local_rank * n / to->local_world_size;
@@ -39627,8 +39643,9 @@ static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     to->cores = to->n_cpus;
 }
 
-/* It has been confined to these. If the node has fewer than all ranks would have so, some share
-   theirs, as where each has a socket: its part of them counts. */
+/* Give this rank the n CPUs that it has been confined to. node: CPUs of the node. If the node has
+   too few for so many in each rank, ranks share CPUs, as where each has a socket: then `cores` is
+   its part of them. */
 DLPI_COLD
 static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
     uint64_t most = node / to->local_world_size;
@@ -39689,7 +39706,8 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Once in a process: as one of many this reads all that the others read, too. */
+/* Warn, once in a process, if a launcher has started several ranks and the pipe's desc has no rank:
+   each rank then reads all items. */
 DLPI_COLD
 static void dlpi_ranks_warn(dlp_pipe *p) {
     static int32_t said;
@@ -39720,7 +39738,7 @@ static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     return dlpi_added(p, st, dlpi_repeat_check(p));
 }
 
-/* Is the stage added last one that makes items of what fetch writes? */
+/* True if the stage added last makes items of what fetch writes. */
 DLPI_COLD
 static bool dlpi_last_expands(const dlp_pipe *p) {
     return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
@@ -39797,7 +39815,8 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_ranks(p, d->batch_size);
 }
 
-/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+/* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
+   *first is NULL. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
                            uint64_t **first) {
@@ -39937,7 +39956,8 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return rc;
 }
 
-/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
+/* Set the error that the consumer holds all batches that it may, and return DLP_ERR_HELD. It is no
+   error of the pipe: it is told until a batch is released. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
@@ -39947,7 +39967,7 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
 
-/* May the caller take batches? DLP_OK, or why not. */
+/* Return DLP_OK if the caller may take batches, else DLP_ERR_STATE or DLP_ERR_FORKED. */
 static int dlpi_may_take(const dlp_pipe *p) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -40133,8 +40153,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
-/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
-   refused. */
+/* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
+   wrong the number has no meaning. */
 static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
     for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
@@ -40162,7 +40182,7 @@ typedef struct dlpi_flat {
     int32_t end, longest;
 } dlpi_flat;
 
-/* A segment ends here, unless it has no tokens. */
+/* Note that a segment ends at token `end`, unless the segment has no tokens. */
 static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (end == x->end) return;
     if (end - x->end > x->longest) x->longest = end - x->end;
@@ -40171,8 +40191,8 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (x->bounds != NULL) x->bounds[x->n] = end;
 }
 
-/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
-   consumer's, who may have written others. */
+/* Note the segments of a row with n bounds and `tokens` tokens. Returns false if the bounds are not
+   valid: the consumer may have written over them. */
 static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
     const int32_t from = x->end;
     for (int64_t i = 0; i < n; i++) {
@@ -40237,7 +40257,8 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* there: where each field of the chunk's first row lies. */
+/* Copy the run's rows from memory of the user into the chunk's buffer. there: the address of each
+   field of the chunk's first row. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -40251,7 +40272,8 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
     }
 }
 
-/* The run's rows are in memory already. */
+/* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
+   copy them unless views lie in place. Returns 0, or the code of a failure. */
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40272,7 +40294,8 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     return rc;
 }
 
-/* Load the run of rows that has gathered in l, if any. */
+/* Load the run of rows that has gathered in l, if there is one. Returns 0, or the code of a
+   failure. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40289,8 +40312,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     return d->load(d->user, &shown);
 }
 
-/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
-   neighbours. */
+/* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
+   are neighbours. Returns 0, or the code of a failure. */
 static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
     const dlpi_split *c = dlpi_split_of(l->w->p);
     uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
@@ -40312,8 +40335,9 @@ static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp
     return dlpi_load_run(l, it);
 }
 
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
+/* Load the rows of a chunk that this rank wants. A chunk that replaces another one must have as
+   many rows, because the batches are known in advance. Returns 0, DLP_SKIP if it has fewer, or the
+   code of a failure. */
 static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     const dlp_pipe *p = w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40340,6 +40364,8 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
+/* Callback of the fetch stage: load a chunk. If chunks stay, it is loaded once, though several
+   batches under way may be the same chunk. Returns 0, or the code of a failure. */
 static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
@@ -40380,7 +40406,8 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 /* ---- parts whose items are made on in the same cell ---- */
 
-/* The counts of all parts, if they are known in advance. */
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
     const dlp_part_desc d = x->part;
@@ -40397,7 +40424,8 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
     return rc;
 }
 
-/* The stage makes items out of those of parts. */
+/* Let the stage make its items out of the items of parts. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_expand *x = st->self;
@@ -40424,7 +40452,8 @@ static int dlpi_node_repeat(dlpi_table *t) {
     return dlpi_add_repeat(t->p);
 }
 
-/* What the list's order and the pipe's desc both say is said once, or alike. */
+/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
     const struct {
@@ -40440,8 +40469,9 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     return DLP_OK;
 }
 
-/* A saved state knows which data it is of by function_id, but where that is the user's own number
-   for an order. */
+/* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
+   Nothing is done if function_id is the user's number of an order. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                           dlp_sampler_desc *s) {
@@ -40546,7 +40576,8 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
-/* How many items a fetch row reads: all, or those of one dataset of the list's mix. */
+/* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
@@ -40570,7 +40601,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* The dataset of a fetch row. */
+/* Write the dataset of a fetch row into *ds. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
@@ -40596,7 +40627,8 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     return DLP_OK;
 }
 
-/* What a fetch row says, as descs. */
+/* Write what a fetch row says into *f, whose dataset is *ds. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
@@ -40616,7 +40648,8 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Give the workers of a row the callbacks of the row's source. */
+/* Give the workers *w of a row the callbacks of the row's source, if the source has any. source may
+   be NULL. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
@@ -40637,14 +40670,15 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 
 /* ---- rows that run in the attempts of the stage before ---- */
 
-/* Does a row run in the attempts of the stage before? Else it gets a stage of its own. */
+/* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. */
 DLPI_COLD
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
            !dlpi_workers_given(&node->workers);
 }
 
-/* Does a later fetch? A wrong desc goes to a stage of its own, which refuses it. */
+/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
+   its own, which refuses it. */
 DLPI_COLD
 static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
                               const dlp_dataset *ds) {
@@ -40654,6 +40688,8 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
+/* Add a row's callback `row`, and its n fields f, to the stage before it. Returns DLP_OK, or the
+   pipe's error code. */
 DLPI_COLD
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
                           uint32_t n) {
@@ -40662,7 +40698,8 @@ static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row,
     return dlpi_chain_add(t->p, &t->p->stages[t->chained - 1], &row, f, n);
 }
 
-/* The row behind this one, which has stage id, may run in the attempts of that stage. */
+/* Note if the next row may run in the attempts of stage `id`, which the present row has added.
+   Returns id. */
 DLPI_COLD
 static int dlpi_row_chainable(dlpi_table *t, int id) {
     const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
@@ -40728,7 +40765,8 @@ static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) 
     return node->map.fields;
 }
 
-/* A map's desc has one callback, that of its place. */
+/* Check that a map row has the callback of its place: item before the batch, batch behind it.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
@@ -40771,7 +40809,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- push: what producers give ---- */
 
-/* True if the desc of a push is well. */
+/* Check the desc of a push row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
@@ -40783,7 +40821,8 @@ static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }
 
-/* The sampler and the epoch of a table that begins with a push. */
+/* Add the sampler and repeat stages of a table that begins with a push. Returns a stage number, or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
@@ -40811,7 +40850,7 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
-/* Is this name one of those in a text with blanks between them? */
+/* True if `name` is one of the names in the text `names`, which has blanks between them. */
 DLPI_COLD
 static bool dlpi_names_have(const char *names, const char *name) {
     const size_t n = name != NULL ? strlen(name) : 0;
@@ -40834,7 +40873,7 @@ static uint32_t dlpi_names_count(const char *names) {
     return n;
 }
 
-/* The map after a fetch in which fields may end. NULL: none. */
+/* Return the map in which fields of the present fetch end, or NULL if there is none. */
 DLPI_COLD
 static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
@@ -40845,7 +40884,8 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
-/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+/* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
+   end in `map`. node: the fetch row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
     const dlp_node *before = node - 1;
@@ -40863,7 +40903,8 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
                                map->name);
 }
 
-/* Part the fields of a fetch: those that stay come first. */
+/* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
+   end in a later map. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -40899,8 +40940,8 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
-/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
-   datasets. */
+/* Add the stage with the cells of fields that end, behind the present fetch. In a mix it is added
+   behind the last fetch of the mix. Returns a number from 0 on, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
     const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
@@ -40915,7 +40956,8 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlpi_add_scratch(t->p, &d);
 }
 
-/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
+/* Find which fields end in a map that runs in a cell: a bit for each in *ends. f: all n fields of
+   the map's level, of which the map's own come last. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
@@ -40942,7 +40984,8 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
-/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+/* Return the first row between the present map and the cells of makers or a push that does not work
+   on items. Returns NULL if there is no such row. */
 DLPI_COLD
 static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
@@ -40951,8 +40994,9 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     return NULL;
 }
 
-/* How a map in which fields end sees the fields: in the order of the table. The row has those that
-   stay, then those that the map adds; the cells of those that end come last. */
+/* Compute in *seen where a map in which fields end finds each field, so that it sees them in the
+   order of the table. The row has the fields that stay, then those that the map adds; the cells
+   with the fields that end come last. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
@@ -40997,8 +41041,8 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* ---- load, window ---- */
 
-/* The window after the rows that are being added: its items; 0: that row is no window. A cache may
-   stand before it. */
+/* Return the items of the window behind the rows that are being added, or 0 if that row is no
+   window. A cache may stand between. */
 DLPI_COLD
 static uint32_t dlpi_window_after(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
@@ -41017,8 +41061,9 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
-/* The first field of a load's desc that another row says, and which; NULL: none is set. A loader,
-   which has no rows, sets them. */
+/* Return the name of the first field of a load's desc that is set though another row says it;
+   *where tells which row. Returns NULL if none is set. A loader, which has no rows, sets these
+   fields. */
 DLPI_COLD
 static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     *where = "list.n_items";
@@ -41033,7 +41078,8 @@ static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     return dlpi_workers_given(&d->workers) ? "workers" : NULL;
 }
 
-/* What the source of a load row says of its parts. */
+/* Take into *d what the source of a load row says of its parts. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const dlp_source *source = d->source;
@@ -41052,7 +41098,8 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
-/* A load's desc says nothing that another row says. */
+/* Refuse fields of a load's desc that another row says. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
     const char *where, *given = dlpi_load_given(&node->load, &where);
@@ -41061,7 +41108,8 @@ static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
                        "%s is set in load, must be 0; set %s instead", given, where);
 }
 
-/* The desc of a load row, with what other rows and the pipe's desc say. */
+/* Write into *d the desc of a load row, with its count of parts. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const int rc = dlpi_load_own(t, node);
@@ -41127,11 +41175,11 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
     return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
-/* What reads the inputs of an expand directly after the list: nobody does. */
+/* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 DLPI_COLD
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
-/* Add fields to those of the present level. */
+/* Add n fields to those of the present level. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
                              const dlp_field *f, uint32_t n) {
@@ -41144,7 +41192,8 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     return DLP_OK;
 }
 
-/* Add a step to the present level. It sees the fields of the level from `first` on. */
+/* Add a filter or map, as the last step, to the present level. The step sees the fields of the
+   level from step.first on. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -41156,7 +41205,7 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
-/* A cell has levels for so many rows that begin one. */
+/* Refuse a row that would begin one level more than a cell has. Returns the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
     return dlpi_node_bad(t, node,
@@ -41164,7 +41213,8 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
-/* A load behind a push, or behind other rows: each item is a part. The row behind it fetches. */
+/* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
@@ -41245,7 +41295,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                             (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
 }
 
-/* A map in which fields end is the last step of its level. The next level has the other fields. */
+/* Take a map in which fields end: it is the last step of its level, and the next level has the
+   other fields. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -41286,7 +41337,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
                             (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
 }
 
-/* Whose items an expand shuffles is told apart only if no other row makes items. */
+/* Refuse expand.shuffle_items beside other rows that make items. Returns the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
@@ -41319,7 +41370,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
-/* Take one of these rows. */
+/* Take one of the rows up to the last maker into *m. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->pack != NULL && dlpi_node_ends(node))
@@ -41343,7 +41394,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* The workers of two rows that run in the same workers: one of the two says which. */
+/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns
+   DLP_OK, or the pipe's error code if both do. */
 DLPI_COLD
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
                             dlp_workers_desc *to) {
@@ -41357,7 +41409,8 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
         before->name);
 }
 
-/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+/* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
+   joined rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
@@ -41395,7 +41448,8 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* Several threads of a worker that fetch are so many workers, each with a cell. */
+/* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     dlp_fetch_desc *f = &m->f;
@@ -41419,7 +41473,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* A push: add the stage that reads it. */
+/* Add the stage that reads a push before makers. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
@@ -41442,7 +41496,7 @@ static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     return rc < 0 ? rc : DLP_OK;
 }
 
-/* The stage that reads a push gives the records to x. */
+/* Let the stage that reads the push of these rows, if they have one, give its records to x. */
 DLPI_COLD
 static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
@@ -41453,7 +41507,8 @@ static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_e
     }
 }
 
-/* The inputs of the first level. */
+/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
@@ -41476,7 +41531,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
-/* The desc of the last expand, or of filters alone. */
+/* Return the desc for the stage: that of the last expand, or one without expand if there are
+   filters alone. */
 DLPI_COLD
 static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     dlp_expand_desc d = {.expand = NULL};
@@ -41495,8 +41551,8 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
     return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first.
-   Behind a push there may be no row. */
+/* Return the row that names the stage: the pack or last expand, else the first filter, else the
+   first row. Behind a push there may be no row. */
 DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     static const dlp_node pushed = {.name = "records"};
@@ -41508,7 +41564,7 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* The stage that makes items. */
+/* Add the stage that makes items. Returns its number, or a DLP_ERR code. */
 DLPI_COLD
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
@@ -41524,7 +41580,8 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_add_expand(t->p, &d, &c);
 }
 
-/* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+/* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
+   items' fields. Returns the stage's number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
@@ -41542,7 +41599,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* How many items may be made of an input. */
+/* Set how many items may be made of an input at most. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
@@ -41557,7 +41614,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+/* Copy the levels to x, and the fields of the levels above the first to all[]. Returns how many
+   fields these are. */
 DLPI_COLD
 static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
@@ -41573,7 +41631,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     return n;
 }
 
-/* Give the stage its levels, and a copy of their fields. */
+/* Give the stage its levels, and a copy of their fields. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
@@ -41591,7 +41650,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* The stage that copies the items into rows. */
+/* Add the fetch stage that copies the last level's items into rows. Returns the stage's number, or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
@@ -41600,7 +41660,8 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
-/* Let an asynchronous source read the inputs into their cells. */
+/* Let an asynchronous source read the inputs into their cells. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
@@ -41612,7 +41673,8 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     return rc;
 }
 
-/* Such rows stand behind the first fetch, a load, or the list. */
+/* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
+   the list. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
     const int32_t first = t->nodes[1].verb;
@@ -41623,7 +41685,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
                          "filter (an expand also after the list)");
 }
 
-/* The last row that makes items: it adds the stage of all rows up to it. */
+/* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
+   stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
@@ -41655,7 +41718,8 @@ static bool dlpi_parts_given(const dlp_part_desc *d) {
            d->window != 0 || d->weights != NULL || d->source != NULL;
 }
 
-/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+/* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
+   out of the load row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
@@ -41680,8 +41744,8 @@ static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
     return DLP_OK;
 }
 
-/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
-   workers. */
+/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
+   workers. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
                               dlp_nodes *to) {
@@ -41709,7 +41773,8 @@ typedef union dlpi_joined_inner {
 
 #define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
 
-/* What is there of branches that were taken, should the table be refused. */
+/* Describe in `out` the memory of branches that were taken, to free it if the table is refused.
+   Returns the number of blocks. */
 DLPI_COLD
 static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const size_t base = DLPI_JOINED_AT + offsetof(dlpi_joined, j);
@@ -41754,7 +41819,9 @@ static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
                        t->joins->name);
 }
 
-/* Only maps stand between makers. They run in the workers of the branches. */
+/* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
+   window may stand there. They run in the workers of the branches. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
@@ -41780,7 +41847,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     return DLP_OK;
 }
 
-/* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+/* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
+   of joined rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
@@ -41813,8 +41881,8 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
 
 /* ---- split: batches that are views of a chunk ---- */
 
-/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
-   those buffers, and its own that the consumer does not hold. */
+/* Set how many chunks may be under way, and how many of these in CPU buffers. With a device these
+   are the CPU buffers, and those device buffers that the consumer does not hold. */
 DLPI_COLD
 static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split *to) {
     const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
@@ -41859,8 +41927,8 @@ static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
-/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
-   not the branch's. */
+/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
+   inputs are shuffled. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             dlpi_makers *m) {
@@ -41919,7 +41987,8 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
     return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
 }
 
-/* What of a list behind the first is its own. */
+/* Check the list of a branch behind the first one, and take its count. Returns DLP_OK, or the
+   pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
@@ -41939,7 +42008,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Begin a branch. */
+/* Begin a branch at its list or push row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
@@ -41952,8 +42021,9 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
 }
 
-/* The stage of all branches has one policy, so branches say alike what both say. said: the branch
-   that said it before. */
+/* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
+   all branches has once. said: the name of the branch before. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w,
@@ -41983,7 +42053,8 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+/* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
+   desc of branch k. */
 DLPI_COLD
 static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
@@ -41997,8 +42068,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* What is known of how many items an input of a branch has. Without a row that makes items, it has
-   as many as load gives, or one. */
+/* Note in *f what is known of an input's items: without a row that makes items, an input has as
+   many as load gives, or one. */
 DLPI_COLD
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
@@ -42011,8 +42082,9 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
         f->least_items = m->part.min_items;
 }
 
-/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
-   not, nobody knows how many items a failed input has. */
+/* Decide which branches of a zip leave a row out for an input that is left out: those with one item
+   in each input. In other branches nobody knows how many items a failed input has, so
+   DLP_ON_ERROR_DROP is refused. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
@@ -42026,7 +42098,8 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
     return DLP_OK;
 }
 
-/* Add the workers of the next branch to those of the branches before it. */
+/* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
+   before it. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
                              dlp_workers_desc *all, const dlpi_makers *m) {
@@ -42060,7 +42133,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Each team calls its own callbacks. */
+/* Number the workers of each team. If there are several teams, let each call its own callbacks. */
 DLPI_COLD
 static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
@@ -42076,8 +42149,8 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     all->worker_user = j;
 }
 
-/* A state knows the data of a branch by the id of its source, too. The first list has that of the
-   first branch. */
+/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
+   list has that of the first branch already. */
 DLPI_COLD
 static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
@@ -42085,7 +42158,8 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
     if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
 }
 
-/* Take the rows of a branch, from its list on; t->at is the row behind the list. */
+/* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
@@ -42115,7 +42189,8 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     return rc;
 }
 
-/* A branch has a list, and then the rows that run in one cell. */
+/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
@@ -42131,7 +42206,8 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                          "load, fetch, map, expand and filter");
 }
 
-/* from of a zip or mix names the last row of each branch. */
+/* Check that `from` of the zip or mix names the last row of each branch, and that each row may
+   stand in a branch. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
@@ -42157,7 +42233,8 @@ static int dlpi_branches_from(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Only rows like these stand behind a zip or mix. */
+/* Check that each row behind the zip or mix may stand there. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_branches_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
@@ -42179,7 +42256,9 @@ static int dlpi_branches_after(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* The fields of a row: all fields of a zip, or those that the branches of a mix have alike. */
+/* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
+   branches. The branches of a mix must have the same fields. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
@@ -42213,7 +42292,8 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
     return DLP_OK;
 }
 
-/* The stage that copies items of the branches into rows. */
+/* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
+   Returns a stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
@@ -42231,7 +42311,8 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
     return dlpi_copies_add(t, w, &ds, &f);
 }
 
-/* Add what is made of the joined rows. */
+/* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
+   stage that copies the items. Returns a stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                                 const dlp_workers_desc *w) {
@@ -42259,7 +42340,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     return dlpi_makers_copies(t, &m);
 }
 
-/* Add all rows up to this one, which joins them, and makers behind it. */
+/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number,
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
@@ -42310,7 +42392,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- out: the last rows of a table ---- */
 
-/* The last row that is no out. */
+/* Return the last row of the table that is not an out. */
 DLPI_COLD
 static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
     const dlp_node *node = t->nodes;
@@ -42318,7 +42400,7 @@ static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
     return node;
 }
 
-/* The row that an out reads, or NULL. */
+/* Return the row that an out reads, or NULL if no row above has that name. */
 DLPI_COLD
 static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
     if (node->from == NULL) return node - 1;
@@ -42327,7 +42409,8 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
     return NULL;
 }
 
-/* The first out: dlp_pipe_next gives its batches, and it waits for all of them. */
+/* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
+   wait for all batches. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
@@ -42417,8 +42500,9 @@ DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
 
 /* ---- batch, transfer ---- */
 
-/* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
-   desc. With turns each worker of the first fetch has so many. */
+/* Set the pipe's prefetch_factor, the batches ahead of the consumer, from the capacity of the batch
+   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns DLP_OK,
+   or the pipe's error code. */
 DLPI_COLD
 static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->prefetch_factor;
@@ -42541,7 +42625,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add the stages of a table to a pipe without stages. */
+/* Add the stages of a table to a pipe without stages. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
@@ -42551,7 +42635,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
-/* Make a pipe of a table, up to its start. */
+/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
@@ -42567,7 +42652,8 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
-/* Start a pipe of a table, or prepare its start. */
+/* Start the pipe of a table; with desc.later only prepare its start. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_table_start(dlp_pipe *p) {
     return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
@@ -42618,8 +42704,8 @@ typedef struct dlpi_loader {
     dlp_pipe_desc run;
 } dlpi_loader;
 
-/* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. */
+/* Give the fields of a loader's stages the values of the short names that stand for them. Refuse a
+   short name and a field that differ. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     struct {
@@ -42659,8 +42745,9 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
-/* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
-   source. A source that has a fetcher says how it fetches, but for how many are in flight. */
+/* Take the dataset of a loader, its own or that of its source, into *l. A filter may be set beside
+   the source. A source that has a fetcher says how it fetches, but not how many items are in
+   flight. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
@@ -42697,7 +42784,8 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     return dlpi_loader_short(p, d, l);
 }
 
-/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
+/* Set up the classic topology: each worker gets whole batches in turn, and with a collate a batch
+   worker for each collates them. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
@@ -42713,7 +42801,8 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     return DLP_OK;
 }
 
-/* Classic, and several items at once in each worker: as many batches for each as these are of. */
+/* Set up the concurrent topology: the classic one, with several items in flight in each worker, and
+   so many batches for each that these items fit. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
@@ -42741,7 +42830,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 
 /* ---- the rows of its table ---- */
 
-/* The list, and what holds for the run. */
+/* Add the row of the list, and copy the desc of the run. */
 DLPI_COLD
 static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
@@ -42765,7 +42854,7 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-/* Without a device there is no transfer node. */
+/* Add the transfer row, if the loader has a device. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
@@ -42802,7 +42891,9 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     return rc == DLP_OK ? dlpi_loader_device(p, &d->transfer, to) : rc;
 }
 
-/* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
+/* Fill the table *to as a loader's desc says. *p becomes a pipe without stages; it has the error,
+   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns DLP_OK, or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -42851,7 +42942,8 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
-/* Copy a desc, with what its source says of the rows, and what it says by a short name. */
+/* Copy a desc into *d, with what its source says of the rows. A short name and the long one that it
+   stands for get one value. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
@@ -42927,7 +43019,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
                        "at least max_held + 1 without a device");
 }
 
-/* The order and the counts of a pass. */
+/* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
+   last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
                              dlp_split_desc *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
@@ -42944,7 +43037,8 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
     run->epochs = train ? d->epochs : 1;
 }
 
-/* A chunk's fields: one more dimension before a row's. */
+/* Write into `out` the fields of a chunk: those of a row, with `room` rows as the first
+   dimension. */
 static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
@@ -42954,7 +43048,8 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
     }
 }
 
-/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+/* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
+   chunks are not shuffled. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
@@ -42971,7 +43066,8 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* The rows of a pipe of chunks. */
+/* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
+   _DEVICE. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_split_desc split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
@@ -43008,7 +43104,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     return DLP_OK;
 }
 
-/* Make a pipe, and the rows that it is to have. *p has what is wrong; NULL: *err has. */
+/* Make a pipe without stages, and the table of nodes for it. Returns DLP_OK, or a DLP_ERR code. The
+   error is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
                              dlp_error *err) {
     int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -43022,7 +43119,8 @@ typedef struct dlpi_choice {
     char why[120];
 } dlpi_choice;
 
-/* Is there room for what the plan wants of the device? The rest is *host's. */
+/* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
+   of the plan that lie in CPU memory. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
     const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
     uint64_t bytes = dlpi_sink_bytes(p), room = 0;
@@ -43039,7 +43137,8 @@ static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choi
     return false;
 }
 
-/* May DLP_PRELOAD_AUTO choose this one? */
+/* True if DLP_PRELOAD_AUTO may choose to->preload: the pipe of table t fits into memory. If not,
+   to->why says why. The stages are added to p, which is only for this check. */
 static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nodes *t,
                             dlpi_choice *to) {
     uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
@@ -43058,7 +43157,9 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nod
     return false;
 }
 
-/* The first of them that fits. What is wrong with the desc is told when its pipe is made. */
+/* Set to->preload: as the desc says, or, for DLP_PRELOAD_AUTO, the first that fits of device, CPU
+   and none. Returns DLP_OK, or a DLP_ERR code if no pipe could be made. Other errors of the desc
+   are told when its pipe is made. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
                               dlp_error *err) {
     to->preload = d->preload;
@@ -43076,6 +43177,7 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nod
     return DLP_OK;
 }
 
+/* Warn, as information, which preload DLP_PRELOAD_AUTO has chosen. */
 static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
     if (to->preload == DLP_PRELOAD_NONE)
         dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
@@ -43116,6 +43218,8 @@ DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc
     return dlpi_opened(out, p, rc, err);
 }
 
+/* Call on_step for one batch, release the batch, and call on_epoch after the last one. Returns
+   DLP_OK, DLP_END if the run is to stop, or a DLP_ERR code. */
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
     const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -43153,7 +43257,7 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 
 /* ---- states of several ranks, joined ---- */
 
-/* What one is to the first: it differs in its streams alone. */
+/* True if two states differ in their streams alone. */
 DLPI_COLD
 static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     dlpi_state x = *a, y = *b;
@@ -43181,8 +43285,8 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           i);
 }
 
-/* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
-   many have. */
+/* Copy the place of stream s, a cursor or a path, out of the states into `to`. *by: gets how many
+   states have the stream. Returns DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
 DLPI_COLD
 static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
                              const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
@@ -43202,6 +43306,8 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
     return DLP_OK;
 }
 
+/* Check that all states are of one batch, and set *all to the cursors of all their streams. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
@@ -43307,8 +43413,8 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
 
 /* ---- looking at a pipe ---- */
 
-/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
-   the figures of kinds. Returns DLP_OK, or why not. */
+/* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
+   figures of each kind of stage. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE or DLP_ERR_FORKED. */
 DLPI_COLD
 static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
     if (p == NULL || !right) return DLP_ERR_ARG;
@@ -43369,7 +43475,8 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* ---- pictures of a pipe ---- */
 
-/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+/* Copy a counter's ring into *out, oldest sample first. The caller frees out->samples. Returns
+   DLP_OK, or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
@@ -43400,7 +43507,8 @@ static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
 }
 
-/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+/* Copy the rings of all counters. curves: [DLP_MAX_COUNTERS], zeroed; the caller frees them, also
+   after a failure. Returns DLP_OK, or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     int rc = DLP_OK;
@@ -43410,7 +43518,8 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return rc;
 }
 
-/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+/* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
+   valid. pen: what writes it. Returns DLP_OK, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
                               const dlp_trace_window *window, dlpi_pen *pen) {
