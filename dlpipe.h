@@ -29189,7 +29189,8 @@ static void dlpi_file_close(dlpi_file *q) {
     q->fd = -1;
 }
 
-/* Does an item of want bytes fit? */
+/* True if an item of q->want bytes fits into its field or buffer. If not, what is wrong is noted in
+   q. */
 static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
@@ -29198,7 +29199,8 @@ static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     return true;
 }
 
-/* It is open: what is there to read? Returns whether there is anything. */
+/* Find how many bytes of an open file the item has. Returns true if there is something to read;
+   false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
     struct stat st;
     q->want = q->at.length;
@@ -29218,7 +29220,8 @@ static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
    means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
-/* fd: as open returned it, or -errno. Returns whether there is anything to read. */
+/* Go on after an open. fd: as open returned it, or -errno. Returns true if there is something to
+   read; false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_opened(const dlpi_files *f, dlpi_file *q, int fd) {
     if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
@@ -29233,7 +29236,8 @@ static uint32_t dlpi_file_rest(const dlpi_file *q) {
     return rest < DLPI_FILE_READ_MOST ? (uint32_t)rest : DLPI_FILE_READ_MOST;
 }
 
-/* n: as pread returned it, or -errno. Returns whether there is more to read. */
+/* Go on after a read. n: as pread returned it, or -errno. Returns true if there is more to read;
+   false if all is read, or what is wrong is noted in q. */
 static bool dlpi_file_got(dlpi_file *q, int64_t n) {
     if (n < 0) return dlpi_file_fails(q, DLPI_FILE_NO_READ, (int)-n);
     if (n == 0) return dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
@@ -29257,13 +29261,14 @@ static int dlpi_file_open_now(const dlpi_file *q) {
     return fd < 0 ? -errno : fd;
 }
 
-/* All of it, in this thread. */
+/* Open and read the whole item, in this thread, and close its file. What goes wrong is noted in
+   q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
-/* Ask where item is. Returns 0, or what locate returned. */
+/* Prepare record q for an item: ask where its bytes are. Returns 0, or the code of a failure. */
 static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
@@ -29290,7 +29295,8 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     return rc;
 }
 
-/* How messages call the file: the end of a long path says more than its beginning. */
+/* Return the name of the file for messages; of a long path the end, which says more. buf: memory
+   for it. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
     if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
@@ -29303,6 +29309,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
+/* Say in the item's call what was noted in q as wrong. Returns the code of the failure. */
 static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
@@ -29337,7 +29344,8 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     }
 }
 
-/* Make an item of what was read. Returns what fetch returns. */
+/* Make the item of the bytes that were read: call decode, if there is one. Returns 0, or the code
+   of a failure. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
     const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
@@ -29376,7 +29384,7 @@ enum {
     DLPI_URING_SQES_AT = 0x10000000 /* offset in the ring's file */
 };
 
-/* Has the kernel both operations? */
+/* True if the kernel has both operations, open and read. */
 static bool dlpi_uring_can(int fd) {
     struct {
         uint8_t last, n;
@@ -29445,7 +29453,8 @@ DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     return rc;
 }
 
-/* Give the kernel what is queued. Returns 0, also where it took only some, or errno. */
+/* Give the queued requests to the kernel. Returns 0, also if it took only some of them, or
+   errno. */
 static int dlpi_uring_enter(dlpi_uring *u) {
     long n;
     DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
@@ -29459,7 +29468,7 @@ static int dlpi_uring_enter(dlpi_uring *u) {
     return 0;
 }
 
-/* Sleep until there is a completion, or the time is over. */
+/* Sleep until there is a completion, or timeout_ms are over. */
 static void dlpi_uring_wait(const dlpi_uring *u, int timeout_ms) {
     struct pollfd p = {u->fd, POLLIN, 0};
     (void)poll(&p, 1, timeout_ms);
@@ -29474,6 +29483,7 @@ static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *
     return e;
 }
 
+/* Take the next completion into *out. Returns false if there is none. */
 static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
     uint32_t head = DLPI_LOAD_RLX(u->cq_head);           /* ours */
     if (head == DLPI_LOAD_ACQ(u->cq_tail)) return false; /* IO2 <- IO2 */
@@ -29484,6 +29494,8 @@ static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
 
 /* ---- files by io_uring ---- */
 
+/* Close the file of q, and put q into the list of those that are over. With fetch threads the lock
+   must be held. */
 static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_file_close(q);
     w->at_work--;
@@ -29514,7 +29526,8 @@ static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
     e->op_flags = DLPI_FILE_OPEN_FLAGS;
 }
 
-/* A request came back. What the kernel would not do by the ring is done here, which is seldom. */
+/* Go on with q after its request came back with `result`. What the kernel would not do by the ring
+   is done here, which is seldom. */
 static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result) {
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
@@ -29530,7 +29543,7 @@ static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result)
         dlpi_files_over(w, q);
 }
 
-/* Let the ring move. Returns 0 or errno. */
+/* Give requests to the kernel, and go on with those that came back. Returns 0 or errno. */
 static int dlpi_files_ring_move(dlpi_files_worker *w) {
     dlpi_cqe e;
     int rc = dlpi_uring_enter(&w->uring);
@@ -29540,7 +29553,7 @@ static int dlpi_files_ring_move(dlpi_files_worker *w) {
     return rc;
 }
 
-/* Wait until the kernel has nothing of ours: it may write where requests point. */
+/* Wait until the kernel has no request of ours, since it may write where requests point. */
 static void dlpi_files_ring_drain(dlpi_files_worker *w) {
     dlpi_cqe e;
     while (w->at_work > (int)w->uring.queued) {
@@ -29602,7 +29615,7 @@ static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
     w->n_fetch_threads = 0;
 }
 
-/* Returns 0 if there is one thread at least, or errno. */
+/* Start the fetch threads. Returns 0 if there is at least one, else errno. */
 static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     int rc = 0;
     while (w->n_fetch_threads < w->files->d.in_flight && rc == 0) {
@@ -29615,6 +29628,7 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
 
 /* ---- what a pipe calls ---- */
 
+/* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
     dlpi_file *q;
     pthread_mutex_lock(&w->lock);
@@ -29635,7 +29649,7 @@ static int dlpi_files_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
-/* dlp_dataset.fetch: the whole file, now. */
+/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0, or the code of a failure. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
@@ -29670,7 +29684,9 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     return rc;
 }
 
-/* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */
+/* Make the items of those files that are over, at most `max`. The last may have failed: a worker
+   keeps the words of one failure. done, code: get the items and their codes. Returns how many there
+   are. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
@@ -29695,7 +29711,7 @@ static bool dlpi_files_idle(dlpi_files_worker *w) {
     return idle;
 }
 
-/* Sleep until something may have moved, or for ns. */
+/* Sleep until a file may have moved on, or for ns. */
 static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     if (w->uring.fd >= 0) {
         if (w->at_work > (int)w->uring.queued)
@@ -29770,7 +29786,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     return w;
 }
 
-/* Nothing of ours is left with the kernel or a thread, and no file open. */
+/* Make sure that no request is left with the kernel or a thread, and no file is open. */
 DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
@@ -29804,7 +29820,8 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
+   wrong. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
@@ -29916,18 +29933,19 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
 
 #define DLPI_PATH_MAX 4096
 
-/* The last bytes of a path, which say more than the first. */
+/* Return the last 150 bytes of a path, which say more than the first. */
 DLPI_COLD
 static const char *dlpi_path_end(const char *path) {
     size_t n = strlen(path);
     return n > 150 ? path + n - 150 : path;
 }
 
-/* What to do about a path that cannot be opened, behind the words of its errno; "": no more. */
+/* Return what to do about a path that cannot be opened, to be put behind the words of its errno; ""
+   if there is nothing to say. */
 DLPI_COLD
 static const char *dlpi_path_cure(int errnum) { return errnum == ENOENT ? "; check the path" : ""; }
 
-/* dir: [DLPI_PATH_MAX] */
+/* Write the directory of a path into dir, which has DLPI_PATH_MAX bytes. */
 DLPI_COLD
 static void dlpi_directory_of(char *dir, const char *path) {
     char *slash;
@@ -29939,8 +29957,9 @@ static void dlpi_directory_of(char *dir, const char *path) {
         slash[slash == dir] = 0;
 }
 
-/* Where all may write, others may have put anything under any name. There a file or link counts
-   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+/* True if all may write to the directory of a path; *dir describes it. There others may have put
+   anything under any name. So a file or link counts only if it is this user's or the directory
+   owner's (the rule of Linux' protected_symlinks). */
 DLPI_COLD
 static bool dlpi_directory_shared(const char *path, struct stat *dir) {
     char name[DLPI_PATH_MAX];
@@ -29955,13 +29974,15 @@ static bool dlpi_file_trusted(const struct stat *file, const char *path) {
            file->st_uid == dir.st_uid;
 }
 
-/* A new file, never one that lies there or that a link leads to. */
+/* Create a file, and fail if anything, also a link, has that name. Returns its descriptor, or -1
+   with errno. */
 DLPI_COLD
 static int dlpi_file_new(const char *path, mode_t mode) {
     return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
-/* The same; a leftover is replaced. */
+/* Create a file, after removing a leftover of that name. Returns its descriptor, or -1 with
+   errno. */
 DLPI_COLD
 static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
@@ -29982,7 +30003,8 @@ static int dlpi_file_fail(const dlp_part *part, const char *path, const char *ca
                     dlpi_path_cure(errnum));
 }
 
-/* The download's own words, with the path before them. */
+/* Say in the part's call what the download said, with the path before it. rc: what the download
+   returned. Returns the code of the failure. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     char text[256];
     memcpy(text, part->call->message, sizeof text);
@@ -29997,7 +30019,7 @@ static bool dlpi_file_is(int fd, const char *path) {
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* Make a rename last. */
+/* Make a rename in the directory of a path last on disk. Returns 0, or -1 with errno. */
 static int dlpi_directory_sync(const char *path) {
     char dir[DLPI_PATH_MAX];
     int fd, rc;
@@ -30009,8 +30031,8 @@ static int dlpi_directory_sync(const char *path) {
     return rc;
 }
 
-/* The temporary file, new or as another download left it: -1 with errno if what lies under its name
-   can't be that. */
+/* Open the temporary file, new or as another download left it. Returns its descriptor, or -1 with
+   errno if what has that name can't be such a file. */
 static int dlpi_download_open(const char *tmp) {
     struct stat st;
     mode_t mode = dlpi_directory_shared(tmp, &st) ? 0600 : 0666; /* nobody else is to lock it */
@@ -30029,7 +30051,8 @@ static int dlpi_download_open(const char *tmp) {
     return -1;
 }
 
-/* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
+/* Open, lock and empty the temporary file. Returns its descriptor; -1 after a failure, which is
+   said in the part's call; or -2 if `path` is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
         int fd = dlpi_download_open(tmp), rc;
@@ -30072,7 +30095,8 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     return rc;
 }
 
-/* Bytes [offset, offset + n) of the file, all of them. */
+/* Read all of bytes [offset, offset + n) of the file into the part. Returns 0, or the code of a
+   failure. */
 static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
                           uint64_t n) {
     uint8_t *to = part->data;
@@ -30106,7 +30130,8 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     return DLP_ERR_LENGTH;
 }
 
-/* What is kept from downloads is told from what others put there; all else is as the user says. */
+/* Open the file of a part for reading. With a download the file must not be another user's in a
+   shared directory. Returns the descriptor, or -1 with errno. */
 static int dlpi_part_open(const dlp_part_files *f, const char *path) {
     struct stat st;
     int more = 0;
@@ -30184,7 +30209,7 @@ static inline uint64_t dlpi_coarse_ns(void) {
 #endif
 }
 
-/* A failure at a file: "path: words". at: the byte that it is about. */
+/* Set *err to "path: byte at: words". at: the byte that the error is about. Returns code. */
 __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *err, int code,
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
@@ -30210,8 +30235,8 @@ static void dlpi_mapped_close(dlpi_mapped *m) {
     m->fd = -1;
 }
 
-/* Open a regular file, and map it unless it is to be read. m: written whole; closed by the caller,
-   also after a failure. */
+/* Open a regular file, and map it unless `reads`. m: is overwritten; the caller closes it, also
+   after a failure. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
     struct stat st;
     void *map;
@@ -30236,7 +30261,8 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
     return DLP_OK;
 }
 
-/* Read [at, at + n) of a file, n bytes. Returns how many there were; -1: errno. */
+/* Read n bytes of a file from byte `at` on. Returns how many were read, fewer only at the file's
+   end, or -1 with errno. */
 static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to) {
     uint64_t got = 0;
     while (got < n) {
@@ -30250,8 +30276,9 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
     return (int64_t)got;
 }
 
-/* Read n bytes of the head of a file, from byte `at` on, as its source is opened. what: the name
-   that an error gives to this part of the file, such as "header". */
+/* Read n bytes of a file from byte `at` on, as its source is opened. what: the name that an error
+   gives to these bytes, such as "header". Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -30261,7 +30288,8 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                              "the file ends in its %s of %" PRIu64 " bytes", what, n);
 }
 
-/* Is the file still as long as it was? Says so if not. */
+/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0, or the
+   code of a failure, said in the item's call. */
 static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
@@ -30276,7 +30304,7 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     return 0;
 }
 
-/* Copy bytes [at, at + n) of a file that is read. */
+/* Copy bytes [at, at + n) out of a file by reading it. Returns 0, or the code of a failure. */
 static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const dlp_item *item) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -30289,7 +30317,8 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                     dlpi_path_end(m->path), at + (uint64_t)got, m->size);
 }
 
-/* Copy bytes [at, at + n), which are within the file as it was opened. */
+/* Copy bytes [at, at + n), which lie within the file as it was opened, out of the mapping, or by
+   reading. Returns 0, or the code of a failure. */
 static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                                    const dlp_item *item) {
     if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
@@ -30311,7 +30340,8 @@ static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
                             advice == MADV_RANDOM ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
 }
 
-/* Is the byte at `at` in memory? A read that would wait for the disk is refused (Linux 4.14). */
+/* True if the byte at `at` is in memory, or if that is not known. A read that would wait for the
+   disk is refused (Linux 4.14). */
 static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #if defined(SYS_preadv2)
     enum { NO_WAIT = 8 }; /* RWF_NOWAIT */
@@ -30326,8 +30356,8 @@ static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #endif
 }
 
-/* Ask for bytes [at, at + n), as far as the file has them, without waiting: what MADV_WILLNEED does
-   to a mapping, too. */
+/* Ask for bytes [at, at + n) to be read ahead, without waiting. For a mapping this does what
+   MADV_WILLNEED does. */
 static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
     if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
 }
@@ -30357,8 +30387,9 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
-/* The file of an item: the last one that begins at the item or before. first: the number of the
-   first file's first item; stride: bytes from there to that of the next of n files. */
+/* Return the number of the file that has an item: the last one that begins at the item or before.
+   first: the number of the first file's first item. stride: bytes from there to that of the next of
+   n files. */
 static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64_t n,
                                     uint64_t item) {
     uint64_t low = 0;
@@ -30372,7 +30403,7 @@ static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64
     return low;
 }
 
-/* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
+/* Fill in a source of mapped files: its fetch writes all bytes. users: counts its workers (U4). */
 static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
                                uint32_t *users) {
     dataset->writes_all_bytes = 1;
@@ -30428,13 +30459,16 @@ static _Thread_local struct dlpi_glob_note {
     char path[160];
 } dlpi_glob_note;
 
+/* Error callback of glob: note path and errno, which glob does not return. Returns 0 if the path
+   only does not exist, so that glob goes on. */
 static int dlpi_glob_failed(const char *path, int errnum) {
     dlpi_glob_note.errnum = errnum;
     dlpi_copy_text(dlpi_glob_note.path, sizeof dlpi_glob_note.path, dlpi_path_end(path));
     return errnum != ENOENT && errnum != ENOTDIR; /* else it matches nothing there */
 }
 
-/* The paths that match, sorted. found: to be given to globfree, whatever is returned. */
+/* Find the paths that match, sorted. found: the caller gives it to globfree, also after a failure.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
     int rc;
     memset(found, 0, sizeof *found);
@@ -30460,7 +30494,8 @@ static bool dlpi_llmc_magic(uint32_t word) {
     return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
 }
 
-/* Which format is it, by the first shard? */
+/* Set the format by what the first shard begins with. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
@@ -30479,7 +30514,8 @@ static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t widt
     return DLP_OK;
 }
 
-/* What llm.c's header says has to be what the file is. */
+/* Read llm.c's header of a shard, and check it against the file. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
@@ -30511,8 +30547,8 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
 
 enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
 
-/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
-   known. */
+/* Return the name of the format, other than plain tokens, that a file with these first n bytes has,
+   or NULL if none is known. */
 static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
     static const struct {
         const char *name, *magic;
@@ -30538,7 +30574,7 @@ static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
     return n >= DLPI_TOKENS_FEW;
 }
 
-/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+/* Return why n bytes do not look like tokens of `width` bytes, or NULL if they may be tokens. */
 static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
     uint64_t words = n / width, low[2] = {0, 0}, large = 0;
     bool paired;
@@ -30557,8 +30593,8 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
     return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
 }
 
-/* Refuse a shard that begins as another format does. Note the first that looks like something else.
-   header: bytes before its tokens. */
+/* Refuse a shard that begins as another format does, and note a warning for the first shard that
+   looks like something else. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
@@ -30578,7 +30614,8 @@ static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t wi
     return DLP_OK;
 }
 
-/* Tokens after a header that says nothing. */
+/* Measure a shard of tokens behind a header that says nothing. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -30599,7 +30636,7 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Items of a shard, and what they leave. */
+/* Compute the items of a shard, and the tokens that are left out. */
 static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
@@ -30633,7 +30670,8 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 
 /* ---- open, close ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
+   wrong. */
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
@@ -30677,7 +30715,7 @@ static void dlpi_tokens_free(dlpi_tokens *t) {
     free(t);
 }
 
-/* A source of n shards, none of them open yet; NULL: no memory. */
+/* Return a new source of n shards, none of them open yet, or NULL if there is no memory. */
 static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     dlpi_tokens *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
@@ -30706,7 +30744,8 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     return NULL;
 }
 
-/* What a row is, once the shards are known. */
+/* Set the field and the bytes of a row, once the shards are known. widen: 16-bit tokens become
+   32-bit ones. */
 static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
@@ -30722,19 +30761,18 @@ static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
 
 /* ---- rows ---- */
 
-/* The shard of an item. */
+/* Return the number of the shard that has an item. */
 static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
     return dlpi_file_of(t->first, sizeof *t->first, t->info.n_shards, index);
 }
 
-/* Where in its file item begins. */
+/* Return the byte of its file at which an item begins. */
 static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint64_t index) {
     return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
 }
 
-/* n tokens of 16 bits, not aligned, become as many of 32. They may lie in the second half of where
-   these go, since what is written never overtakes what is still to be read: a block is read whole
-   before it is written. */
+/* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
+   a block is read whole before it is written, and writing never overtakes reading. */
 static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
@@ -30752,7 +30790,8 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     }
 }
 
-/* One window. The only copy that is made of it. */
+/* Copy one window, from byte `at` on, to `to`, and widen it if need be. It is the only copy of the
+   window. Returns 0, or the code of a failure. */
 static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
@@ -30768,7 +30807,7 @@ static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, ui
     return rc;
 }
 
-/* Bytes of an item in its shard. */
+/* Return the bytes of an item in its shard. */
 static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
@@ -30802,8 +30841,9 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
     for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
 }
 
-/* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
-   and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
+/* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
+   guesses them. Each waits for the page tables and the memory otherwise, a quarter of what a row
+   costs. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
@@ -30818,8 +30858,8 @@ static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) __builtin_prefetch(at + i);
 }
 
-/* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
-   were not a moment ago. */
+/* Ask the system for the item that comes read_ahead items after this one, if it is not in memory,
+   or if other items were not a moment ago. probe: find out whether it is in memory. */
 __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
                                                                  bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
@@ -30849,7 +30889,8 @@ static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi
     dlpi_tokens_shuffled_ahead(t, it, probe);
 }
 
-/* The first item of a block asks for the next one. */
+/* Read ahead for items in the dataset's order: the first item of a block asks for the next
+   block. */
 static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
@@ -30945,8 +30986,9 @@ DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
-   first token, tokens begin with the row's second: so that is the token's own place.) */
+/* Write into start[] the place after each eot token in tokens[0..length - 2], from start[1] on, up
+   to `room`. Returns how many documents there are. If eot is a document's first token, `tokens`
+   begins with the row's second token, so the place is the eot's own. */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {
     const uint16_t *narrow = tokens;
@@ -31023,7 +31065,8 @@ static int dlpi_folder_system(dlp_error *err, const char *path, const char *what
     return DLP_ERR_SYSTEM;
 }
 
-/* Room for one more record. Returns the array, or NULL, which leaves the old one. */
+/* Make room for one more record in an array of n records. Returns the array, which may have moved,
+   or NULL if there is no memory: then the old one stays. */
 DLPI_COLD
 static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t each) {
     uint64_t more = *room ? 2 * *room : 64;
@@ -31034,7 +31077,7 @@ static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t ea
     return grown;
 }
 
-/* "dir/name", allocated; NULL: no memory. */
+/* Return "dir/name" in memory that the caller frees, or NULL if there is no memory. */
 DLPI_COLD
 static char *dlpi_folder_join(const char *dir, const char *name) {
     size_t bytes = strlen(dir) + strlen(name) + 2;
@@ -31043,7 +31086,7 @@ static char *dlpi_folder_join(const char *dir, const char *name) {
     return path;
 }
 
-/* Letters of ASCII alone: what counts does not depend on the locale. */
+/* True if two texts are equal but for the case of ASCII letters. The locale does not matter. */
 DLPI_COLD
 static bool dlpi_folder_same(const char *a, const char *b) {
     for (;; a++, b++) {
@@ -31084,7 +31127,8 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
     return DLP_OK;
 }
 
-/* path: taken. st: of the directory. */
+/* Append a directory to the list. path: is freed by f, also after a failure. parent: its number.
+   st: of the directory. Returns DLP_OK, or a DLP_ERR code, also if the directory lies in itself. */
 DLPI_COLD
 static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
                                dlp_error *err) {
@@ -31110,7 +31154,8 @@ static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, cons
     return DLP_OK;
 }
 
-/* One name of directory k. */
+/* Take one name of directory k: a directory, a file that counts, or neither. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
     bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
@@ -31167,7 +31212,8 @@ static int dlpi_folder_by_class(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* The root's directories are the classes: in their order, numbered, with their names. */
+/* Sort and number the root's directories, which are the classes, and keep their names. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
@@ -31196,7 +31242,8 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
     return dlpi_absorb(h, 256); /* no byte: the end of this one */
 }
 
-/* Sort the files, and show all. */
+/* Sort the files, and fill in what the caller sees. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 DLPI_COLD
 static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
@@ -31241,7 +31288,7 @@ static void dlpi_folder_dirs_free(dlpi_folder *f) {
     f->n_dirs = f->n_files = 0;
 }
 
-/* All of the tree. */
+/* Read the whole tree. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     struct stat st;
@@ -31389,7 +31436,8 @@ static void dlpi_npy_space(dlpi_npy *n) {
     while (n->at < n->end && (*n->at == ' ' || *n->at == '\n' || *n->at == '\t')) n->at++;
 }
 
-/* Is this the next character that is not white space? If so, go past it. */
+/* Go past the next character that is not white space, if it is c. Returns false, and stays before
+   it, if it is not c. */
 static bool dlpi_npy_is(dlpi_npy *n, char c) {
     dlpi_npy_space(n);
     if (n->at == n->end || *n->at != c) return false;
@@ -31405,7 +31453,7 @@ static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
     return true;
 }
 
-/* 'text', without escapes. */
+/* Read a quoted text without escapes into to[size]. Returns false if there is none that fits. */
 static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
     char quote;
     size_t i = 0;
@@ -31479,7 +31527,8 @@ static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
     return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
 }
 
-/* One key and its value. seen: a bit for each that was there. */
+/* Read one key and its value. seen: a bit for each key that was read. Returns DLP_OK, or a DLP_ERR
+   code with the error in n->err. */
 static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     char key[24];
@@ -31560,7 +31609,8 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
     return DLP_OK;
 }
 
-/* CIFAR's files have no header: a number of records. */
+/* Fill *h for a file of CIFAR, which has no header: its length gives the number of records. labels:
+   those of a record. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
                            dlp_error *err) {
     uint64_t record = labels + DLPI_CIFAR_PIXELS;
@@ -31587,7 +31637,8 @@ static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_h
     }
 }
 
-/* Bytes of a row; is the file as long as all of them? */
+/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
                               dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(h->dtype);
@@ -31620,7 +31671,8 @@ static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dl
     }
 }
 
-/* The fields of a column, by its first file. */
+/* Add the fields of a column, as its first file says. Returns DLP_OK, or DLP_ERR_ARG with the error
+   in *err. */
 static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
@@ -31640,7 +31692,7 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     return DLP_OK;
 }
 
-/* Are the rows of a further file as those of the first? */
+/* True if the rows of a further file have the type and shape of those of the first. */
 static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
     const dlp_field *f = &a->fields[c->field];
     if (c->format >= DLP_ARRAY_CIFAR10) return true;
@@ -31724,7 +31776,8 @@ static void dlpi_arrays_free(dlpi_arrays *a) {
     free(a);
 }
 
-/* All columns have as many rows. */
+/* Check that all columns have equally many rows, and set the number of items. Returns DLP_OK, or
+   DLP_ERR_ARG with the error in *err. */
 static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
@@ -31744,7 +31797,7 @@ static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
 
 /* ---- rows ---- */
 
-/* Numbers of `width` bytes become little-endian, where they lie. */
+/* Turn big-endian numbers of `width` bytes into little-endian ones, in place. */
 static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
     for (uint64_t i = 0; i + width <= bytes; i += width)
         for (uint64_t k = 0; k < width / 2; k++) {
@@ -31754,7 +31807,7 @@ static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
         }
 }
 
-/* The file of a column that has a row. */
+/* Return the file of a column that has this row. */
 static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
@@ -31829,12 +31882,12 @@ DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *source) {
 
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* The first row of a chunk. */
+/* Return the number of the first row of a chunk. */
 static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
     return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
 }
 
-/* dlp_chunk_at_fn. */
+/* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
@@ -31843,8 +31896,8 @@ static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t fiel
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }
 
-/* Have bytes [at, at + n) of a mapping read into memory; where the kernel is too old for that
-   (before 5.14), at least asked for. */
+/* Have bytes [at, at + n) of a mapping read into memory. If the kernel is too old for that (before
+   5.14), they are only asked for. Returns 0, or the code of a failure. */
 static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
     enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
@@ -31857,7 +31910,8 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
     return 0;
 }
 
-/* dlp_chunk_fn: what the consumer will read is there, and in memory. */
+/* A dlp_chunk_fn: make sure that the rows are there and in memory, before the consumer reads them.
+   Returns 0, or the code of a failure. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
@@ -31874,7 +31928,8 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     return rc;
 }
 
-/* Can batches be views of the columns? */
+/* Check that batches can be views of the columns: their numbers are little-endian and aligned.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -31891,7 +31946,8 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Rows from `row` on that a chunk may have: of one file of each column. */
+/* Return how many rows a chunk that begins at `row` may have: they lie in one file of each
+   column. */
 static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -31901,7 +31957,9 @@ static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     return n;
 }
 
-/* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
+/* Compute the rows of each chunk, if columns have several files. *rows: gets them, and the caller
+   frees it; left alone if all chunks are alike. Returns DLP_OK, or DLP_ERR_MEMORY with the error in
+   *err. */
 static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
@@ -31921,7 +31979,7 @@ static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, 
     return DLP_OK;
 }
 
-/* The desc of the pipe: fields [n_columns] of its own. */
+/* Fill in the desc of a pipe of chunks. fields: [n_columns] memory for its fields. */
 static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
     uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -31960,7 +32018,7 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_de
     return rc;
 }
 
-/* The first field that the files say, and the program has set, or NULL. */
+/* Return the name of the first field that the program has set though the files say it, or NULL. */
 static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     if (d->n_items != 0) return "chunks.n_items";
     if (d->fields != NULL) return "chunks.fields";
@@ -32034,6 +32092,7 @@ typedef struct dlpi_places {
     uint64_t n, room;
 } dlpi_places;
 
+/* Append a place. Returns false if there is no memory. */
 static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     if (p->n == p->room) {
         const uint64_t room = 2 * p->room + 1024;
@@ -32046,7 +32105,7 @@ static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     return true;
 }
 
-/* The index of n items in memory. at: [n + 1], of malloc. */
+/* Return the index of n items in memory. at: [n + 1] places, of malloc; the index owns them. */
 DLPI_COLD static dlpi_index dlpi_index_of(uint64_t *at, uint64_t n) {
     dlpi_index x = {.at = at, .n = n, .memory = at};
     for (uint64_t i = 0; at != NULL && i < n; i++)
@@ -32074,8 +32133,8 @@ DLPI_COLD static void dlpi_index_head(uint64_t head[DLPI_INDEX_WORDS], const dlp
     }
 }
 
-/* The name of the index of a file: beside it, or in a directory, where a number tells files of one
-   name apart. Returns false if it is too long. */
+/* Write into `to` the name of a file's index: beside the file, or in `directory`, where a number
+   tells files of one name apart. Returns false if it is too long. */
 DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *directory,
                                       const char *path) {
     const char *slash = strrchr(path, '/');
@@ -32091,7 +32150,8 @@ DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *direct
     return n > 0 && n < DLPI_PATH_MAX;
 }
 
-/* Does a mapped index belong to the file? bytes: of the mapping. */
+/* True if a mapped index of `bytes` bytes belongs to the file that key describes. Fills in its
+   counts. */
 DLPI_COLD static bool dlpi_index_fits(dlpi_index *x, const dlpi_index_key *key, uint64_t bytes) {
     uint64_t head[DLPI_INDEX_WORDS], want[DLPI_INDEX_WORDS];
     memcpy(head, x->memory, sizeof head);
@@ -32110,7 +32170,8 @@ DLPI_COLD static void dlpi_index_free(dlpi_index *x) {
     memset(x, 0, sizeof *x);
 }
 
-/* Map the index file, if there is one that fits. */
+/* Map the index file at `path` into *x. Returns false if there is none that belongs to the file
+   that key describes; then *x is empty. */
 DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi_index_key *key) {
     dlpi_mapped m;
     memset(x, 0, sizeof *x);
@@ -32162,7 +32223,8 @@ DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
     return rc;
 }
 
-/* Where item i lies. Returns false if the index cannot be that of a file of so many bytes. */
+/* Find the bytes [*from, *to) of item i. Returns false if the index cannot be that of a file of
+   `bytes` bytes. */
 static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t i, uint64_t *from,
                                    uint64_t *to) {
     memcpy(from, x->at + i, sizeof *from); /* copied once, then checked */
@@ -32238,8 +32300,8 @@ DLPI_COLD static void *dlpi_jobs_thread(void *arg) {
     }
 }
 
-/* Run jobs 0..n - 1 in threads, of which this one is the first. Returns what the first job that
-   failed returned. */
+/* Run jobs 0..n - 1 in threads, of which this one is the first. Returns DLP_OK, or the code of the
+   lowest-numbered job that failed, with its error in *err. */
 DLPI_COLD static int dlpi_jobs_run(uint64_t n, int threads,
                                    int (*run)(void *, uint64_t, dlp_error *), void *user,
                                    dlp_error *err) {
@@ -32262,7 +32324,8 @@ DLPI_COLD static int dlpi_jobs_threads(int32_t given) {
 
 /* ---- open ---- */
 
-/* What an index of the file has to belong to, as the file is now. */
+/* Write into *key what an index of the file must belong to: its kind, length and time. Returns
+   DLP_OK, or DLP_ERR_SYSTEM with the error in *err. */
 DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_file *f,
                                       dlpi_index_key *key, dlp_error *err) {
     struct stat st;
@@ -32271,7 +32334,8 @@ DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_
     return DLP_OK;
 }
 
-/* Find the items of a file, and write the index file if there is to be one. */
+/* Find the items of a file, and write its index file. path: of the index file; "": none is written.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
                                        const dlpi_index_key *key, const char *path,
                                        dlp_error *err) {
@@ -32292,7 +32356,8 @@ DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
     return DLP_OK;
 }
 
-/* Open file i, and take its index or find its items. */
+/* Open file i, and take its index file or find its items. Returns DLP_OK, or a DLP_ERR code with
+   the error in *err. */
 DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed *x = user;
     dlpi_indexed_file *f = &x->file[i];
@@ -32308,7 +32373,8 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     return dlpi_indexed_find(x, f, &key, path, err);
 }
 
-/* Count the items of all files. */
+/* Number the items of all files, and compute the id of the data. Note a warning if an index file
+   could not be written. */
 DLPI_COLD static void dlpi_indexed_count(dlpi_indexed *x) {
     x->id = dlp_hash(x->kind, x->skip, x->n_files, 0);
     for (uint64_t i = 0; i < x->n_files; i++) {
@@ -32336,7 +32402,8 @@ DLPI_COLD static void dlpi_indexed_free(dlpi_indexed *x) {
     free(x);
 }
 
-/* Is a list of files given, by one path or by several? Else say what is wrong. */
+/* Return what is wrong with a list of files, which is one path or n paths, and set *field to the
+   field's name; NULL if nothing is wrong. */
 DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *const *paths,
                                                 uint64_t n, int32_t threads, const char **field) {
     if ((path == NULL) == (paths == NULL)) return *field = "paths", "given, or path, but not both";
@@ -32348,7 +32415,8 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *co
     return NULL;
 }
 
-/* Make the record of a source. bytes: of the record that begins with dlpi_indexed. */
+/* Allocate the record of a source, with none of its files open. bytes: of the whole record, which
+   begins with dlpi_indexed. Returns NULL if there is no memory. */
 DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const char *const *paths,
                                         uint64_t n_paths) {
     dlpi_indexed *x = calloc(1, bytes);
@@ -32365,12 +32433,13 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
 
 /* ---- items ---- */
 
-/* The file of an item. A file without items begins where the next one does. */
+/* Return the file that has an item. A file without items begins where the next one does. */
 static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *x, uint64_t index) {
     return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
-/* Say that what is at an item is not what the index promises. */
+/* Say in the item's call that the bytes at `at` are not what the index promises. Returns the code
+   of the failure. */
 DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item,
                                          uint64_t at) {
     return dlp_fail(item->call, 0,
@@ -32378,7 +32447,7 @@ DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_i
                     dlpi_path_end(f->m.path), at);
 }
 
-/* Say that an item is too long. */
+/* Say in the item's call that an item of n bytes is longer than `most`. Returns DLP_ERR_LENGTH. */
 DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_item *item,
                                        uint64_t at, uint64_t n, uint64_t most) {
     dlp_fail(item->call, 0,
@@ -32410,7 +32479,8 @@ DLPI_COLD static int dlpi_indexed_close(dlp_source *source) {
     return rc;
 }
 
-/* The user's callbacks have the user's own word; decode has the source. */
+/* Call the user's worker_init with the user's own pointer, since decode gets the source. Returns
+   its code. */
 static int dlpi_indexed_enter(void *user, int worker, void **state) {
     const dlpi_indexed *x = user;
     return x->worker_init(x->user, worker, state);
@@ -32421,7 +32491,8 @@ static void dlpi_indexed_leave(void *user, int worker, void *state) {
     x->worker_exit(x->user, worker, state);
 }
 
-/* Make the source. desc: what >>files needs beyond the places of items. */
+/* Make the source of the items that were found. desc: what >>files needs beyond the places of
+   items. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *desc,
                                          dlp_error *err) {
     dlp_files_desc d = *desc;
@@ -32447,8 +32518,9 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
     return DLP_OK;
 }
 
-/* Open all files and make the source. together: threads open several files at once; else one file
-   after the other, each searched by several threads. On failure x is freed. */
+/* Open all files and make the source in *out. together: threads open several files at once; else
+   one file after the other, each searched by several threads. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err; then x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
@@ -32493,7 +32565,8 @@ typedef struct dlpi_lines_find {
     dlpi_places *ends; /* of each stretch */
 } dlpi_lines_find;
 
-/* Find line ends in n bytes, before which 2 more bytes lie. begins: byte of the file. */
+/* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:
+   byte of the file. Returns false if there is no memory. */
 static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t *bytes, uint64_t n,
                              uint64_t begins) {
     const uint8_t *at = bytes, *end = bytes + n;
@@ -32506,7 +32579,8 @@ static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t 
     return true;
 }
 
-/* The next byte of a sparse file that is no part of a hole. before: the 2 bytes before it. */
+/* Return the next byte of a file, from `at` on, that is not in a hole, or `end`. before: the 2
+   bytes before it, which become zeros behind a hole. */
 static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_t end,
                                 uint8_t before[2]) {
     off_t data = at < end ? lseek(f->m.fd, (off_t)at, SEEK_DATA) : (off_t)at;
@@ -32515,7 +32589,8 @@ static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_
     return (uint64_t)data;
 }
 
-/* Find the line ends of stretch i. */
+/* Find the line ends of stretch i. user: the dlpi_lines_find. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     const dlpi_lines_find *find = user;
     const dlpi_indexed_file *f = find->f;
@@ -32541,14 +32616,15 @@ static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     return rc;
 }
 
-/* Bytes of a stretch: a few for each thread. */
+/* Return the bytes of a stretch, so that there are a few for each thread. */
 static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
     const uint64_t each = bytes / (4 * (uint64_t)threads);
     if (each > DLPI_LINES_STRETCH) return DLPI_LINES_STRETCH;
     return each < DLPI_LINES_LEAST ? DLPI_LINES_LEAST : each;
 }
 
-/* Put the line ends of all stretches together. tail: behind the last one a line follows. */
+/* Put the line ends of n stretches together into the file's index. tail: a line without an end
+   follows the last line end. Returns DLP_OK, or DLP_ERR_MEMORY with the error in *err. */
 DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
                                      bool tail, dlp_error *err) {
     uint64_t lines = tail, *at, k = 0;
@@ -32584,8 +32660,8 @@ DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, 
 
 /* ---- items ---- */
 
-/* Find the line in the bytes of an item. at: its first byte in the file, before which one more byte
-   was read. Returns false if these bytes are no line. */
+/* Find the line in the *n bytes at *line of an item, and set both to it. at: the item's first byte
+   in the file, before which one more byte was read. Returns false if the bytes are no line. */
 static bool dlpi_lines_cut(const dlpi_lines *l, const dlpi_indexed_file *f, uint64_t at,
                            const char **line, uint64_t *n) {
     const char *from = *line, *end = from + *n;
@@ -32642,7 +32718,8 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     return NULL;
 }
 
-/* Make the source of the lines that were found. */
+/* Make the source of the lines that were found. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;
@@ -32735,7 +32812,7 @@ typedef struct dlpi_tar_head {
     char name[DLPI_TAR_BLOCK];
 } dlpi_tar_head;
 
-/* Say what is wrong at a byte. Returns -1. */
+/* Note in t what is wrong at a byte. Returns -1. */
 DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code,
                                                                           uint64_t at,
                                                                           const char *format, ...) {
@@ -32745,7 +32822,8 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_t
     return -1;
 }
 
-/* n bytes from byte `at` on, which stay until the next call. NULL: they are not there. */
+/* Return n bytes from byte `at` on, which stay until the next call, or NULL if they are not there.
+   what: their name for the error, which is noted in t. */
 static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
     int64_t got;
     if (at > t->size || n > t->size - at) {
@@ -32764,8 +32842,8 @@ static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const
 
 /* ---- a header ---- */
 
-/* A number in octal digits, with blanks before and a blank or 0 behind; or, if the first bit is
-   set, in base 256. Returns false if it is none. */
+/* Read a number of n bytes into *to: octal digits, with blanks before and a blank or 0 behind, or,
+   if the first bit is set, base 256. Returns false if it is none. */
 static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     uint64_t value = 0;
     int i = 0;
@@ -32783,8 +32861,8 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as
-   signed: 256 less for each above 127. */
+/* True if the sum of the header h is right. Its own 8 bytes count as blanks. Old programs took
+   bytes as signed: 256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
     uint32_t sum = 8 * ' ', high = 0;
     uint64_t want;
@@ -32803,7 +32881,8 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     return "is no tar: the sum of its first header is wrong; check the path";
 }
 
-/* Read a header. Returns 1; 0: the end of the shard; -1. */
+/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 if something is wrong, which
+   is noted in t. */
 static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     static const uint8_t zeros[DLPI_TAR_BLOCK];
     const uint8_t *h;
@@ -32836,7 +32915,8 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     return 1;
 }
 
-/* Go behind the data of a member. Returns false if the shard has not as many bytes. */
+/* Move t->at behind the data of a member of `size` bytes. Returns false if the shard has fewer
+   bytes. */
 static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
     if (size > rest) {
@@ -32861,7 +32941,7 @@ static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
     return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the pax header here: %s", what);
 }
 
-/* Take a name. Returns 0 or -1. */
+/* Take a name of n bytes for the next member. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
                               const uint8_t *text, uint64_t n) {
     if (n == 0 || n >= DLPI_TAR_NAME || memchr(text, 0, (size_t)n) != NULL)
@@ -32875,7 +32955,8 @@ static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *
     return 0;
 }
 
-/* Take a record "key=value" of n bytes. global: of all members. Returns 0 or -1. */
+/* Take a pax record "key=value" of n bytes. global: it holds for all members. Returns 0, or -1 with
+   the reason noted in t. */
 static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
                                const uint8_t *key, uint64_t n, bool global) {
     const uint8_t *equals = memchr(key, '=', (size_t)n), *value;
@@ -32900,7 +32981,8 @@ static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry 
     return 0;
 }
 
-/* Take all records: "LENGTH key=value\n". Returns 0 or -1. */
+/* Take all records, "LENGTH key=value\n", of a pax header. Returns 0, or -1 with the reason noted
+   in t. */
 static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
                         uint64_t n, bool global) {
     while (n > 0) {
@@ -32918,7 +33000,8 @@ static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, con
     return 0;
 }
 
-/* Take a header that is about other members. Returns 1; 0: it is about itself; -1. */
+/* Take a header if it is about other members. Returns 1 if it is; 0 if it is a member's own; -1
+   with the reason noted in t. */
 static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
                              dlpi_tar_entry *e) {
     const uint64_t most = h->type == 'L' || h->type == 'K' ? DLPI_TAR_NAME : DLPI_TAR_PAX;
@@ -32939,7 +33022,7 @@ static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next 
 
 /* ---- members ---- */
 
-/* Find the key and the extension in a name. Returns false if it has none. */
+/* Set e->key, which parts the name into key and extension. Returns false if the name has none. */
 static bool dlpi_tar_key(dlpi_tar_entry *e) {
     const char *slash = strrchr(e->name, '/'), *base = slash != NULL ? slash + 1 : e->name;
     const char *dot = strchr(base, '.');
@@ -32948,8 +33031,8 @@ static bool dlpi_tar_key(dlpi_tar_entry *e) {
     return true;
 }
 
-/* Is a member of this type left out? has_data: whether its size says how many bytes follow.
-   Returns 1; 0: it is a file; -1. */
+/* Return 1 if a member of this type is left out; 0 if it is a file; -1 with the reason noted in t.
+   *has_data: its size says how many bytes follow. */
 static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
     *has_data = type == 'D' || type == 'V';
     if (type == '0' || type == 0 || type == '7') return 0;
@@ -32961,7 +33044,8 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
                           type == 'M' ? ", which began in another volume" : ", which is not known");
 }
 
-/* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
+/* Go to the next file that has a key, and describe it in *e. Returns 1; 0 at the end of the shard;
+   -1 with the reason noted in t. */
 static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
     dlpi_tar_head h = {.type = 0};
@@ -32987,7 +33071,8 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
 
 /* ---- samples ---- */
 
-/* Find where samples begin. add is given the place of each, and of the end. Returns 0 or -1. */
+/* Find where samples begin. add: is given the place of each sample, and of the end; returns false
+   to stop. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_samples(dlpi_tar *t, bool (*add)(void *to, uint64_t at), void *to) {
     dlpi_tar_entry pair[2];
     int rc, k = 0;
@@ -33012,7 +33097,8 @@ typedef struct dlpi_tar_sample {
     size_t used; /* bytes of text */
 } dlpi_tar_sample;
 
-/* Keep a text. Returns NULL if there is no room. */
+/* Copy a text of n bytes into the sample's memory. Returns the copy, or NULL if there is no
+   room. */
 static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
     char *to = s->text + s->used;
     if (n >= sizeof s->text - s->used) return NULL;
@@ -33031,7 +33117,8 @@ static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *
     return NULL;
 }
 
-/* Read a sample, which is all of t: a part of a shard in memory. Returns 0 or -1. */
+/* Read the one sample that t, a part of a shard in memory, consists of. Returns 0, or -1 with the
+   reason noted in t. */
 static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
     dlpi_tar_entry e;
     int rc;
@@ -33091,7 +33178,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const d
                     told->name != NULL ? ": " : "", words);
 }
 
-/* Find the member of field i: by its extensions, or its name. */
+/* Return the member of a sample that belongs to field i, by its extensions or its name, or NULL. */
 static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t i,
                                                 const dlp_tar_sample *s) {
     const char *at = d->extensions != NULL ? d->extensions[i] : d->fields[i].name;
@@ -33104,7 +33191,7 @@ static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t 
     return m;
 }
 
-/* Copy the bytes of a member into field i. */
+/* Copy the bytes of a member into field i. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const dlpi_tar_told *told,
                           const dlp_tar_sample *s, const dlp_tar_member *m) {
     uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
@@ -33123,7 +33210,7 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     return 0;
 }
 
-/* Write the fields of an item. */
+/* Write the fields of an item from its sample. Returns 0, or the code of a failure. */
 static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
                           const dlpi_tar_told *told, const dlp_tar_sample *s) {
     int rc = 0;
@@ -33140,12 +33227,14 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
     return rc;
 }
 
-/* Say what is wrong. begins: byte of the shard that t begins with. */
+/* Say in the call what is noted in t as wrong. begins: byte of the shard that t begins with.
+   Returns the code of the failure. */
 static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
     return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
 }
 
-/* Make an item of n bytes of a shard, which are in memory. begins: the first one's place. */
+/* Make an item of n bytes of a shard, which are in memory. begins: the place of the first byte.
+   Returns 0, or the code of a failure. */
 static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
                          const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
@@ -33233,7 +33322,7 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
 
 /* ---- shards that are whole in memory ---- */
 
-/* The name of a shard, if it is known. */
+/* Return the name of a shard, or NULL if it is not known. */
 static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
     return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
 }
