@@ -19693,10 +19693,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
-/* Called before batch b of slot s, or an error in its place, is delivered. Asks the other ranks if
-   no agreed batch is left, and sets DLP_BATCH_LAST on the last agreed batch. rc: what dlpi_next is
-   about to return. A positive rc but the end (a timeout, a stop) is returned at once: it is no
-   step. Returns rc, or a code that takes its place. */
+/* Ask the other ranks, if no agreed batch is left, before batch b of slot s, or an error in its
+   place, is delivered. Set DLP_BATCH_LAST on the last agreed batch.
+   rc: what dlp_pipe_next is about to return. If it is positive and not the end (a time-out, a
+   stop), nothing is asked: it is no step. Returns rc, or the code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
@@ -20319,7 +20319,7 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
-/* dlpi_level_step as a function of its own, for callers that take steps seldom. */
+/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                             dlpi_expand_item *by) {
     return dlpi_level_step(w, l, it, to, by);
@@ -20784,8 +20784,6 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
-/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
-   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
@@ -20853,7 +20851,8 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Let a level's expander make items of the level's item. */
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
     dlpi_expand_item fields;
@@ -21461,13 +21460,15 @@ typedef struct dlpi_joined {
 
 /* ---- where streams stand ---- */
 
+/* Write where stream i stands in each branch, and the phase of a mix, into *to. */
 static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
     memset(to, 0, sizeof *to);
     for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
     to->phase = j->streams[i].phase;
 }
 
-/* What stands for the ordinal of the row behind that place; 0: the first of an epoch. */
+/* Return a hash of place x, which stands for the ordinal of the joined row behind it. Returns 0 for
+   the first row of an epoch. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -21477,6 +21478,7 @@ static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     return any != 0 ? h | 1 : 0;
 }
 
+/* Begin an epoch, or a place, in the joined rows of all streams. */
 static void dlpi_joined_begin(dlpi_found *q) {
     dlpi_joined *x = q->joined;
     x->j.found.epoch = q->epoch;
@@ -21488,6 +21490,8 @@ static void dlpi_joined_begin(dlpi_found *q) {
     }
 }
 
+/* Note that stream i stands in the row of cell c: now, or, if a window is open, after the
+   window. */
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *x = q->joined;
     (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
@@ -21501,6 +21505,8 @@ static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path_put(&q->cursors, at, i, &path);
 }
 
+/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
+   the stream continue from there. Returns false if the state cannot have such a place. */
 static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                              bool set) {
     dlpi_branches *j = &q->joined->j;
@@ -21522,13 +21528,15 @@ static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t
 
 /* ---- rows that are known ---- */
 
+/* Count the joined rows of each stream that became known. */
 static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
     dlpi_branches *j = &q->joined->j;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }
 
-/* Stream i ends if it has no joined row more, and the branch that lacks the next item is out. */
+/* End stream i for this epoch if it has no joined row left, and the branch that lacks the next item
+   is out. */
 static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     dlpi_found_stream *x = &q->streams[i];
@@ -21540,6 +21548,8 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     x->next = 0;
 }
 
+/* Return the list whose item stream i lacks: this one if it has cells or rows to load, else that of
+   a branch. */
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
@@ -21550,9 +21560,10 @@ static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
 
 /* ---- cells of branches that are kept ---- */
 
+/* Return how many items a joined row has. */
 static uint32_t dlpi_joined_items(const dlpi_branches *j) { return j->period > 0 ? 1 : j->n; }
 
-/* Cell c is loaded, or never will be: what it has kept is needed no more. */
+/* Give up the cells of branches that are kept for cell c, which is loaded or never will be. */
 static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     dlpi_joined *x = q->joined;
     if (!x->cells[c].holds) return;
@@ -21563,13 +21574,15 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     }
 }
 
+/* Give up what is kept for cell c, whose counts are taken, unless the cell has failed. last:
+   nothing more of its stream becomes known. */
 static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
     q->joined->left |= last || q->use[c].failed;
     if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
-/* Release what cells keep that were put off their lists, or that nobody learns since one before
-   them failed. */
+/* Give up what is kept for cells that left their lists, or whose counts nobody takes since a cell
+   before them has failed. */
 static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     dlpi_joined *x = q->joined;
     if (!x->left) return;
@@ -21588,8 +21601,8 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
 
 /* ---- a row is asked for ---- */
 
-/* Take the next item of stream i of a branch: where it lies. *index: of its input. False if the
-   item was left out, and only its place is there. */
+/* Take the next item of stream i of branch list f, and keep its cell. *to: where the item lies.
+   *index: that of its input. Returns false if the item was left out and only its place is there. */
 static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_t i,
                              dlpi_found_row *to, uint64_t *index) {
     const uint32_t c = f->streams[i].head;
@@ -21611,8 +21624,8 @@ static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_
     return whole;
 }
 
-/* Draw the next joined row of stream i for cell c. *index: that of its first branch. Returns false
-   if an item of it was left out. */
+/* Draw the next joined row of stream i for cell c. *index: that of the row's first branch. Returns
+   false if an item of the row was left out. */
 static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint64_t *index) {
     dlpi_joined *x = q->joined;
     dlpi_joined_cell *to = &x->cells[c];
@@ -21631,9 +21644,10 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     return whole;
 }
 
-/* Have items made of the next joined row of stream i in cell c. False if none is known that is
-   whole. Rows that are not whole are inputs without items. If a row before one of these is not
-   known, the row may have items: then the others prove nothing. */
+/* Open cell c with the next joined row of stream i, so that a worker makes items of it. Rows with
+   an item that was left out are passed as inputs without items. If a row before one of these is not
+   known, the row may have items: then the others prove nothing. Returns false if no whole row is
+   known. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
@@ -21657,8 +21671,8 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     return true;
 }
 
-/* The stream with the fewest cells of those that have a joined row, and may have a cell: of those
-   that no stream needs; cursors.n: none. */
+/* Return the stream with the fewest cells, among those that have a joined row and may take a cell.
+   Returns cursors.n if there is none, or if all free cells are needed by other streams. */
 static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     const dlpi_found_stream *rows = q->joined->j.found.streams;
     uint64_t needed = 0;
@@ -21675,8 +21689,8 @@ static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     return best;
 }
 
-/* A stream that had only rows of which an item was left out may be at its end, and another stream
-   is asked. */
+/* Have a joined row made items of, if a cell is free. Returns 1 if it was done, else 0. A stream
+   whose rows all had an item left out may be at its end; then another stream is asked. */
 static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     uint32_t i, c;
     dlpi_joined_settle(p, q);
@@ -21890,8 +21904,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* The lengths of the documents of cell c are known now. Returns how many rows of stream i these
-   documents complete. */
+/* Take the lengths of the documents of cell c, which became known. Returns how many rows of stream
+   i these documents complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
@@ -23920,7 +23934,7 @@ struct dlp_out {
 
 static const dlpi_stage_ops dlpi_out_ops;
 
-/* The first stage from number `at` on that is an out, or NULL. */
+/* Return the first stage from number `at` on that is an out, or NULL. */
 static dlpi_stage *dlpi_out_from(dlp_pipe *p, int at) {
     for (; at < p->n_stages; at++)
         if (p->stages[at].ops == &dlpi_out_ops) return &p->stages[at];
@@ -24235,7 +24249,7 @@ typedef struct dlpi_transfer { /* what the stage keeps */
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
 
-/* C2 of device buffers: slot + 1 in it, 0 free */
+/* Return the word C2 of device buffer i: 1 + the slot that is in it; 0: it is free. */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
@@ -25078,7 +25092,7 @@ typedef struct dlpi_parts {
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-/* Which part cell each row of slot s comes from. */
+/* Return the array of slot s that has the part cell of each row. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
@@ -26489,8 +26503,6 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
     return DLP_OK;
 }
 
-/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
-   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
@@ -26650,7 +26662,8 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
     memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
 }
 
-/* The fetch stage's callback: segments, out of their cells. */
+/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
+   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;

@@ -129,10 +129,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
-/* Called before batch b of slot s, or an error in its place, is delivered. Asks the other ranks if
-   no agreed batch is left, and sets DLP_BATCH_LAST on the last agreed batch. rc: what dlpi_next is
-   about to return. A positive rc but the end (a timeout, a stop) is returned at once: it is no
-   step. Returns rc, or a code that takes its place. */
+/* Ask the other ranks, if no agreed batch is left, before batch b of slot s, or an error in its
+   place, is delivered. Set DLP_BATCH_LAST on the last agreed batch.
+   rc: what dlp_pipe_next is about to return. If it is positive and not the end (a time-out, a
+   stop), nothing is asked: it is no step. Returns rc, or the code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);

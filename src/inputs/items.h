@@ -447,7 +447,7 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
-/* dlpi_level_step as a function of its own, for callers that take steps seldom. */
+/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                             dlpi_expand_item *by) {
     return dlpi_level_step(w, l, it, to, by);

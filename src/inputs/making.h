@@ -107,8 +107,6 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
-/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
-   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
@@ -176,7 +174,8 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Let a level's expander make items of the level's item. */
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
     dlpi_expand_item fields;

@@ -70,8 +70,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* The lengths of the documents of cell c are known now. Returns how many rows of stream i these
-   documents complete. */
+/* Take the lengths of the documents of cell c, which became known. Returns how many rows of stream
+   i these documents complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];

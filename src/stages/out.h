@@ -33,7 +33,7 @@ struct dlp_out {
 
 static const dlpi_stage_ops dlpi_out_ops;
 
-/* The first stage from number `at` on that is an out, or NULL. */
+/* Return the first stage from number `at` on that is an out, or NULL. */
 static dlpi_stage *dlpi_out_from(dlp_pipe *p, int at) {
     for (; at < p->n_stages; at++)
         if (p->stages[at].ops == &dlpi_out_ops) return &p->stages[at];

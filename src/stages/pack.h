@@ -77,8 +77,6 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
     return DLP_OK;
 }
 
-/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
-   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
@@ -238,7 +236,8 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
     memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
 }
 
-/* The fetch stage's callback: segments, out of their cells. */
+/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
+   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;

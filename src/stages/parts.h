@@ -44,7 +44,7 @@ typedef struct dlpi_parts {
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-/* Which part cell each row of slot s comes from. */
+/* Return the array of slot s that has the part cell of each row. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }

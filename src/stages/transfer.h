@@ -26,7 +26,7 @@ typedef struct dlpi_transfer { /* what the stage keeps */
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
 
-/* C2 of device buffers: slot + 1 in it, 0 free */
+/* Return the word C2 of device buffer i: 1 + the slot that is in it; 0: it is free. */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
