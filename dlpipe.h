@@ -16739,19 +16739,25 @@ typedef struct dlpi_ends {
     dlpi_seeing seen;
 } dlpi_ends;
 
-/* What a table does by kinds that can be left out; NULL: it is left out. */
+/* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
+   returns DLP_OK or a stage number, or a DLP_ERR code. */
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
-    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    /* Add a fetch after the first. mixes: it has items of its own, not fields. */
     int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
-    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
-    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-    /* Which of the n fields of a map in a cell end there: a bit for each. */
+    /* Add the stage that holds the fields of a fetch that end. */
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e);
+    /* Compute in *seen where a map in which fields end finds each field. */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);
+    /* Set in *ends a bit for each of the n fields that end in a map in a cell. */
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
-    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
+    /* Add an out after the first. host: it reads the node before the transfer. */
+    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    /* Add the stages of the rows up to the last maker. */
+    int (*makes)(dlpi_table *t, const dlp_node *node);
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -16807,7 +16813,7 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if others than the consumer take batches, too. */
+/* True if a second out or another program takes batches, beside the consumer. */
 DLPI_COLD
 static bool dlpi_table_shared(const dlpi_table *t) {
     const dlp_node *last = &t->nodes[t->n - 1];
@@ -16893,8 +16899,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     return DLP_OK;
 }
 
-/* Check that row i takes records from the row before it, as it must unless it is an out. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
+   rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
@@ -17639,9 +17645,9 @@ DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
-/* True if cell c, which is needed no more, is now idle: loaded, failed or closed. A cell that is
-   still open is closed here. False if a worker is loading it. ticket: the cell's ticket. */
-static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+/* Close cell c, which is needed no more, if it is still open. Returns true if the cell is now idle:
+   loaded, failed or closed. Returns false if a worker is loading it. ticket: the cell's ticket. */
+static bool dlpi_input_close(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
     if (low == DLPI_INPUT_OPEN)
@@ -17700,7 +17706,7 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
 }
 
 /* Wake the scheduler for the inputs that this worker has loaded since it woke it last. */
-static void dlpi_input_told(dlpi_worker *w) {
+static void dlpi_input_wake(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
@@ -17747,7 +17753,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         dlpi_input_look(p, &s, from, end);
         dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_told(w);
+            if (w->input_untold > 0) dlpi_input_wake(w);
             return false;
         }
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
@@ -17919,7 +17925,7 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
     w->input_untold += n + (what != DLPI_INPUT_LOADED);
-    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_wake(w);
 }
 
 /* Open all cells that the dead worker w had claimed, so that other workers load them. The input
@@ -17975,7 +17981,7 @@ static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
 }
 
 /* Observer: count the cells of a stage, and add the counts to its statistics. Returns false if the
-   region has no such cells. */
+   region is not whole. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];
@@ -18113,22 +18119,30 @@ typedef struct dlpi_found_row {
 struct dlpi_found;
 struct dlpi_arrivals;
 
-/* What rows are, where they are not the items themselves. Of stream i: */
+/* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
+   this rank. */
 typedef struct dlpi_found_rule {
+    /* Begin an epoch of stream i. */
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
-                     input that a cursor names: how many of its n items are given; NULL: used */
-    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
-                                                                 now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
-                                       item the first unknown row needs; NULL: the one list */
-    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
-       state whose cursors c are; set: go on from there. False: no state has such a path. */
+    /* Return how many of the n items of an input in cell c are given. The input is the one that a
+       cursor names, and `used` is what the cursor says. NULL: `used` items are. */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used);
+    /* Take the counts of cell c, the last known one of stream i. Returns how many rows became
+       known. */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c);
+    /* Return how many rows became known, after all loaded counts were taken. out: stream i is
+       out. */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out);
+    /* Make the next row of stream i row r of slot s. */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r);
+    /* Skip the next row of stream i, which is another rank's. */
+    void (*pass)(dlp_pipe *p, uint32_t i);
+    /* Return the list whose item the first unknown row needs. NULL: there is one list. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    /* Write the path of stream i as place i of the state at `at`. NULL: a stream has a cursor. */
     void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
+    /* Read place i of a state, whose streams are those of the cursors c. set: go on from there.
+       Returns false if no state has such a path. */
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
 } dlpi_found_rule;
@@ -18139,21 +18153,30 @@ typedef struct dlpi_cells_desc {
     uint32_t queue_size; /* cells; 0: the plan says it */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
-/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
+
+/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
 typedef struct dlpi_found_joins {
-    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
-    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
-    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    /* Begin an epoch, or go on at a place. */
+    void (*begin)(struct dlpi_found *q);
+    /* Count the joined rows that became known, after all counts of branches were taken. */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q);
+    /* End stream i if it is out. */
+    void (*out)(struct dlpi_found *q, uint32_t i);
+    /* Have a joined row loaded, if a cell is free. Returns how many were: 0 or 1. */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
-    void (*learned)(struct dlpi_found *q, uint32_t c, bool last); /* cell c; last: no other is */
-    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
-                                                                     will, after its window, */
-    void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    /* The counts of cell c were taken. last: no later cell of its stream becomes known. */
+    void (*learned)(struct dlpi_found *q, uint32_t c, bool last);
+    /* Note that stream i stands in cell c: now, or after the window that is open. */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
+    /* Move stream i behind its window, whose rows are all given. */
+    void (*moves)(struct dlpi_found *q, uint32_t i);
+    /* Do what these three of dlpi_found_rule do. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
-    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+    /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
 
 typedef struct dlpi_found {
@@ -18234,9 +18257,9 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 }
 
 /* Return how many inputs without an item, one after the other in stream i, prove that no item
-   comes. own: as for dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at
-   least 16 passes are asked for. For one stream of several they are 64: each pass may deal its
-   inputs to others. */
+   comes. own: how many streams had no item at all, or 0 if other streams had some. Rows of branches
+   meet other rows in each pass, so at least 16 passes are asked for. For one stream of several they
+   are 64: each pass may deal its inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
@@ -18284,8 +18307,9 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Take cell c, which is off the list already, from its stream. loaded: as for dlpi_found_unlist. */
-static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
+/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded, so it
+   may be free at once. */
+static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
@@ -18302,7 +18326,7 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
 
 /* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
+    dlpi_found_lose(q, x, dlpi_found_behead(q, x), false);
 }
 
 /* True if all items of a cell are known, and all are given or in the open window. */
@@ -18357,7 +18381,7 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
    last row. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
-    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
+    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
 }
 
 /* Return where the item lies that the open window of stream i has at this place of its order. */
@@ -18402,13 +18426,13 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
 
 /* Take cell c of stream x off the list: its counts were taken last, and no item of it is left. It
    stays the stream's while its rows of the open window are not given. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
     else
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
-    if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
+    if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
 /* Wake the workers for n cells that became open: n workers, or all if not every worker takes every
@@ -18498,7 +18522,7 @@ static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     while (x->known != DLPI_FOUND_NONE) {
         const uint32_t c = x->known;
         x->known = q->use[c].next;
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
     }
     x->epoch++;
     x->next = 0;
@@ -18618,14 +18642,15 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* Return the alignment of cells in bytes: a page for loads, a cache line if a cell holds made items
-   of less than a page. */
+/* Return the alignment of cells in bytes: a cache line if they hold made items of less than a page,
+   else a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
-/* Return how many cells there should be beyond the needed ones: one for each worker. Tiny cells get
-   as many as fit into a MiB, so that workers and scheduler wake each other less often. */
+/* Return how many cells there should be beyond the needed ones. It is one for each worker, or
+   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
@@ -18951,7 +18976,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
     if (u->n > u->taken)
         x->last_known = c;
     else
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
 }
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
@@ -19159,7 +19184,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->all->ahead.left) break;
-        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
+        if (!dlpi_input_close(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -19281,16 +19306,16 @@ static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
         for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-            dlpi_input_closed(p, c, q->use[c].ticket);
+            dlpi_input_close(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
 
 /* ---- a batch is scheduled ---- */
 
-/* True if it is known what the next batch but `before` has: all rows of this rank, or that the
-   batch fails, or that there is none.
-   *rows: rows of the global batch; only 0 and another number are sure: 0 means that there is no
-   batch. If before > 0 one known row is enough. A batch that lacks a row of a broken stream is due,
+/* True if it is known what the batch after the next `before` ones has: all rows of this rank, or
+   that the batch fails, or that there is none.
+   *rows: rows of the global batch; 0: there is no such batch. If before > 0 another number than 0
+   means nothing, so one known row is enough. A batch that lacks a row of a broken stream is due,
    full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
    out, since the epoch ends before this batch. So all other streams are waited for, and neither
    workers nor their times decide whether an epoch ends or fails. */
@@ -19657,14 +19682,14 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 }
 
 /* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
-   dlpi_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of the
-   batch. */
+   dlp_pipe_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of
+   the batch. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Leave the present epoch, because a rank has no batch in it. rc: what dlpi_next is about to
+/* Leave the present epoch, because a rank has no batch in it. rc: what dlp_pipe_next is about to
    return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
    DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
@@ -19676,7 +19701,7 @@ static int dlpi_agree_leave(dlp_pipe *p, int rc) {
 
 /* Ask all ranks how many batches each of them has, and note the least number as agreed. rc: DLP_OK
    with batch b in slot s as the next one, DLP_END, or the error of this rank. Returns DLP_OK if
-   batches were agreed on, else what dlpi_next is to return. */
+   batches were agreed on, else what dlp_pipe_next is to return. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
@@ -20573,8 +20598,9 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     return n;
 }
 
-/* Return how many ms to wait for items that are out. If nothing is out the time is short, because
-   only the source's room is waited for. */
+/* Return how many ms to wait for items that are out. The time is long if items are out and no more
+   can be. Else it is short: soon the worker looks for open cells, or asks the source again whether
+   it has room. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
     const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
     return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
@@ -21590,7 +21616,7 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     for (uint32_t c = 0; c < q->n_cells; c++) {
         uint32_t low;
         if (!x->cells[c].holds) continue;
-        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        if (!q->use[c].listed) dlpi_input_close(p, c, q->use[c].ticket);
         low = dlpi_input_state(p, c);
         if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
             dlpi_joined_release(q, c);
@@ -22382,7 +22408,7 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
 /* Add the area of the region that keeps the rows of a reader, because a later stage may send them
    back and a push gives them once. It is empty if no later stage can. Add the reader's words,
    too. */
-static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
+static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
@@ -22427,7 +22453,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_f
                                               DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
     DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
-    .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
+    .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};
@@ -23496,8 +23522,8 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
     return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
-/* Count fault `what` of guarded field i in the worker's present row. A row that was counted before
-   is not counted again: see above. */
+/* Count fault `what` of guarded field i in the worker's present row, once: a row that was counted
+   before is not counted again (>>impl-guard). */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
     uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
@@ -24365,7 +24391,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     return true;
 }
 
-/* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
+/* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
+   taken, also one that is not copied because it failed or was left; false if it must wait. */
 static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -24770,7 +24797,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
    more than one index. */
-static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
     k->epoch = epoch;
@@ -24794,7 +24821,7 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
         else
             for (uint32_t i = 0; i < take; i++) {
                 if (k->epoch != slot->epoch || first + i - k->first >= k->n)
-                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                    dlpi_near_fill(k, slot->epoch, first + i, p->samples);
                 index[i] = k->index[first + i - k->first];
             }
         index += take;
@@ -25320,7 +25347,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_close(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -27016,8 +27043,8 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* Return the time in ns at which a call of dlp_next with this timeout_ms must return. *until: 0 in
-   the first call; keeps the time for later calls. */
+/* Return the time in ns at which a call of dlp_pipe_next with this timeout_ms must return. *until:
+   0 in the first call; keeps the time for later calls. */
 static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
     if (*until == 0)
         *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
@@ -27025,7 +27052,7 @@ static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
 }
 
 /* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
-   dlp_next is to return: a time-out, the end, or an error. */
+   dlp_pipe_next is to return: a time-out, the end, or an error. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -27275,7 +27302,8 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* Give the present chunk back if its epoch or place was left; called as dlp_next is entered. */
+/* Give the present chunk back if its epoch or place was left; called as dlp_pipe_next is
+   entered. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -27285,8 +27313,8 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what dlp_next is
-   to return. */
+/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what
+   dlp_pipe_next is to return. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -39404,8 +39432,8 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
-/* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or
-   the ones above that refuse them. */
+/* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or,
+   without it, functions that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {
     p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
     p->used_at_first = 1;
@@ -40005,7 +40033,8 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
-/* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
+/* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only the rows of the first batch
+   are looked at. */
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
@@ -41008,7 +41037,7 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
    end in a later map. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
-static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
+static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
@@ -42690,7 +42719,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
 static const dlpi_table_ops dlpi_table_kinds = {
     .verbs = dlpi_verbs,
     .later = dlpi_node_fetch_later,
-    .part = dlpi_ends_part,
+    .part = dlpi_ends_sort,
     .ends = dlpi_ends_add,
     .see = dlpi_ends_see,
     .which = dlpi_ends_which,

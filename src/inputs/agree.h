@@ -93,14 +93,14 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 }
 
 /* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
-   dlpi_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of the
-   batch. */
+   dlp_pipe_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of
+   the batch. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Leave the present epoch, because a rank has no batch in it. rc: what dlpi_next is about to
+/* Leave the present epoch, because a rank has no batch in it. rc: what dlp_pipe_next is about to
    return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
    DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
@@ -112,7 +112,7 @@ static int dlpi_agree_leave(dlp_pipe *p, int rc) {
 
 /* Ask all ranks how many batches each of them has, and note the least number as agreed. rc: DLP_OK
    with batch b in slot s as the next one, DLP_END, or the error of this rank. Returns DLP_OK if
-   batches were agreed on, else what dlpi_next is to return. */
+   batches were agreed on, else what dlp_pipe_next is to return. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);

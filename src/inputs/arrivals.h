@@ -55,7 +55,7 @@ static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     while (x->known != DLPI_FOUND_NONE) {
         const uint32_t c = x->known;
         x->known = q->use[c].next;
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
     }
     x->epoch++;
     x->next = 0;

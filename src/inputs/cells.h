@@ -260,9 +260,9 @@ DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
-/* True if cell c, which is needed no more, is now idle: loaded, failed or closed. A cell that is
-   still open is closed here. False if a worker is loading it. ticket: the cell's ticket. */
-static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+/* Close cell c, which is needed no more, if it is still open. Returns true if the cell is now idle:
+   loaded, failed or closed. Returns false if a worker is loading it. ticket: the cell's ticket. */
+static bool dlpi_input_close(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
     if (low == DLPI_INPUT_OPEN)
@@ -321,7 +321,7 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
 }
 
 /* Wake the scheduler for the inputs that this worker has loaded since it woke it last. */
-static void dlpi_input_told(dlpi_worker *w) {
+static void dlpi_input_wake(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
@@ -368,7 +368,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         dlpi_input_look(p, &s, from, end);
         dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_told(w);
+            if (w->input_untold > 0) dlpi_input_wake(w);
             return false;
         }
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
@@ -540,7 +540,7 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
     w->input_untold += n + (what != DLPI_INPUT_LOADED);
-    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_wake(w);
 }
 
 /* Open all cells that the dead worker w had claimed, so that other workers load them. The input
@@ -596,7 +596,7 @@ static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
 }
 
 /* Observer: count the cells of a stage, and add the counts to its statistics. Returns false if the
-   region has no such cells. */
+   region is not whole. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];

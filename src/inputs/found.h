@@ -172,7 +172,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
     if (u->n > u->taken)
         x->last_known = c;
     else
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
 }
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
@@ -380,7 +380,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->all->ahead.left) break;
-        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
+        if (!dlpi_input_close(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -502,16 +502,16 @@ static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
         for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-            dlpi_input_closed(p, c, q->use[c].ticket);
+            dlpi_input_close(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
 
 /* ---- a batch is scheduled ---- */
 
-/* True if it is known what the next batch but `before` has: all rows of this rank, or that the
-   batch fails, or that there is none.
-   *rows: rows of the global batch; only 0 and another number are sure: 0 means that there is no
-   batch. If before > 0 one known row is enough. A batch that lacks a row of a broken stream is due,
+/* True if it is known what the batch after the next `before` ones has: all rows of this rank, or
+   that the batch fails, or that there is none.
+   *rows: rows of the global batch; 0: there is no such batch. If before > 0 another number than 0
+   means nothing, so one known row is enough. A batch that lacks a row of a broken stream is due,
    full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
    out, since the epoch ends before this batch. So all other streams are waited for, and neither
    workers nor their times decide whether an epoch ends or fails. */

@@ -175,7 +175,7 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     for (uint32_t c = 0; c < q->n_cells; c++) {
         uint32_t low;
         if (!x->cells[c].holds) continue;
-        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        if (!q->use[c].listed) dlpi_input_close(p, c, q->use[c].ticket);
         low = dlpi_input_state(p, c);
         if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
             dlpi_joined_release(q, c);

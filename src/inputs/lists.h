@@ -76,22 +76,30 @@ typedef struct dlpi_found_row {
 struct dlpi_found;
 struct dlpi_arrivals;
 
-/* What rows are, where they are not the items themselves. Of stream i: */
+/* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
+   this rank. */
 typedef struct dlpi_found_rule {
+    /* Begin an epoch of stream i. */
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
-                     input that a cursor names: how many of its n items are given; NULL: used */
-    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
-                                                                 now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
-                                       item the first unknown row needs; NULL: the one list */
-    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
-       state whose cursors c are; set: go on from there. False: no state has such a path. */
+    /* Return how many of the n items of an input in cell c are given. The input is the one that a
+       cursor names, and `used` is what the cursor says. NULL: `used` items are. */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used);
+    /* Take the counts of cell c, the last known one of stream i. Returns how many rows became
+       known. */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c);
+    /* Return how many rows became known, after all loaded counts were taken. out: stream i is
+       out. */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out);
+    /* Make the next row of stream i row r of slot s. */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r);
+    /* Skip the next row of stream i, which is another rank's. */
+    void (*pass)(dlp_pipe *p, uint32_t i);
+    /* Return the list whose item the first unknown row needs. NULL: there is one list. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    /* Write the path of stream i as place i of the state at `at`. NULL: a stream has a cursor. */
     void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
+    /* Read place i of a state, whose streams are those of the cursors c. set: go on from there.
+       Returns false if no state has such a path. */
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
 } dlpi_found_rule;
@@ -102,21 +110,30 @@ typedef struct dlpi_cells_desc {
     uint32_t queue_size; /* cells; 0: the plan says it */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
-/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
+
+/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
 typedef struct dlpi_found_joins {
-    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
-    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
-    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    /* Begin an epoch, or go on at a place. */
+    void (*begin)(struct dlpi_found *q);
+    /* Count the joined rows that became known, after all counts of branches were taken. */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q);
+    /* End stream i if it is out. */
+    void (*out)(struct dlpi_found *q, uint32_t i);
+    /* Have a joined row loaded, if a cell is free. Returns how many were: 0 or 1. */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
-    void (*learned)(struct dlpi_found *q, uint32_t c, bool last); /* cell c; last: no other is */
-    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
-                                                                     will, after its window, */
-    void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    /* The counts of cell c were taken. last: no later cell of its stream becomes known. */
+    void (*learned)(struct dlpi_found *q, uint32_t c, bool last);
+    /* Note that stream i stands in cell c: now, or after the window that is open. */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
+    /* Move stream i behind its window, whose rows are all given. */
+    void (*moves)(struct dlpi_found *q, uint32_t i);
+    /* Do what these three of dlpi_found_rule do. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
-    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+    /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
 
 typedef struct dlpi_found {
@@ -197,9 +214,9 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 }
 
 /* Return how many inputs without an item, one after the other in stream i, prove that no item
-   comes. own: as for dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at
-   least 16 passes are asked for. For one stream of several they are 64: each pass may deal its
-   inputs to others. */
+   comes. own: how many streams had no item at all, or 0 if other streams had some. Rows of branches
+   meet other rows in each pass, so at least 16 passes are asked for. For one stream of several they
+   are 64: each pass may deal its inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
@@ -247,8 +264,9 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Take cell c, which is off the list already, from its stream. loaded: as for dlpi_found_unlist. */
-static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
+/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded, so it
+   may be free at once. */
+static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
@@ -265,7 +283,7 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
 
 /* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
+    dlpi_found_lose(q, x, dlpi_found_behead(q, x), false);
 }
 
 /* True if all items of a cell are known, and all are given or in the open window. */
@@ -320,7 +338,7 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
    last row. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
-    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
+    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
 }
 
 /* Return where the item lies that the open window of stream i has at this place of its order. */
@@ -365,13 +383,13 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
 
 /* Take cell c of stream x off the list: its counts were taken last, and no item of it is left. It
    stays the stream's while its rows of the open window are not given. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
     else
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
-    if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
+    if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
 /* Wake the workers for n cells that became open: n workers, or all if not every worker takes every

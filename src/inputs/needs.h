@@ -109,14 +109,15 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* Return the alignment of cells in bytes: a page for loads, a cache line if a cell holds made items
-   of less than a page. */
+/* Return the alignment of cells in bytes: a cache line if they hold made items of less than a page,
+   else a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
-/* Return how many cells there should be beyond the needed ones: one for each worker. Tiny cells get
-   as many as fit into a MiB, so that workers and scheduler wake each other less often. */
+/* Return how many cells there should be beyond the needed ones. It is one for each worker, or
+   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;

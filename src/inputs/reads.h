@@ -156,8 +156,9 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     return n;
 }
 
-/* Return how many ms to wait for items that are out. If nothing is out the time is short, because
-   only the source's room is waited for. */
+/* Return how many ms to wait for items that are out. The time is long if items are out and no more
+   can be. Else it is short: soon the worker looks for open cells, or asks the source again whether
+   it has room. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
     const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
     return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;

@@ -41,19 +41,25 @@ typedef struct dlpi_ends {
     dlpi_seeing seen;
 } dlpi_ends;
 
-/* What a table does by kinds that can be left out; NULL: it is left out. */
+/* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
+   returns DLP_OK or a stage number, or a DLP_ERR code. */
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
-    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    /* Add a fetch after the first. mixes: it has items of its own, not fields. */
     int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
-    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
-    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-    /* Which of the n fields of a map in a cell end there: a bit for each. */
+    /* Add the stage that holds the fields of a fetch that end. */
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e);
+    /* Compute in *seen where a map in which fields end finds each field. */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);
+    /* Set in *ends a bit for each of the n fields that end in a map in a cell. */
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
-    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
+    /* Add an out after the first. host: it reads the node before the transfer. */
+    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    /* Add the stages of the rows up to the last maker. */
+    int (*makes)(dlpi_table *t, const dlp_node *node);
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -105,7 +111,7 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if others than the consumer take batches, too. */
+/* True if a second out or another program takes batches, beside the consumer. */
 static bool dlpi_table_shared(const dlpi_table *t) {
     const dlp_node *last = &t->nodes[t->n - 1];
     return t->p->sharing->programs ||
@@ -184,8 +190,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     return DLP_OK;
 }
 
-/* Check that row i takes records from the row before it, as it must unless it is an out. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
+   rows. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
     if (from == NULL || node == t->joins) return DLP_OK;

@@ -57,7 +57,7 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
    end in a later map. Returns DLP_OK, or the pipe's error code. */
-static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
+static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;

@@ -175,8 +175,8 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
     return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
-/* Count fault `what` of guarded field i in the worker's present row. A row that was counted before
-   is not counted again: see above. */
+/* Count fault `what` of guarded field i in the worker's present row, once: a row that was counted
+   before is not counted again (>>impl-guard). */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
     uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);

@@ -272,7 +272,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_close(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }

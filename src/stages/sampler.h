@@ -59,7 +59,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
    more than one index. */
-static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
     k->epoch = epoch;
@@ -83,7 +83,7 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
         else
             for (uint32_t i = 0; i < take; i++) {
                 if (k->epoch != slot->epoch || first + i - k->first >= k->n)
-                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                    dlpi_near_fill(k, slot->epoch, first + i, p->samples);
                 index[i] = k->index[first + i - k->first];
             }
         index += take;

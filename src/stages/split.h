@@ -192,8 +192,8 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* Return the time in ns at which a call of dlp_next with this timeout_ms must return. *until: 0 in
-   the first call; keeps the time for later calls. */
+/* Return the time in ns at which a call of dlp_pipe_next with this timeout_ms must return. *until:
+   0 in the first call; keeps the time for later calls. */
 static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
     if (*until == 0)
         *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
@@ -201,7 +201,7 @@ static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
 }
 
 /* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
-   dlp_next is to return: a time-out, the end, or an error. */
+   dlp_pipe_next is to return: a time-out, the end, or an error. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -451,7 +451,8 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* Give the present chunk back if its epoch or place was left; called as dlp_next is entered. */
+/* Give the present chunk back if its epoch or place was left; called as dlp_pipe_next is
+   entered. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -461,8 +462,8 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what dlp_next is
-   to return. */
+/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what
+   dlp_pipe_next is to return. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;

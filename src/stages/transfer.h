@@ -142,7 +142,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     return true;
 }
 
-/* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
+/* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
+   taken, also one that is not copied because it failed or was left; false if it must wait. */
 static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
