@@ -16310,6 +16310,10 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
+/* Begin a new stage at the end of the pipe's array of stages, with a copy of the workers' desc `w`
+   (may be NULL). The stage's name is that of the node, else of `w`, else `name`. Returns the stage,
+   which does not count before dlpi_added. Returns NULL if the pipe has an error, which may be set
+   here. */
 DLPI_COLD
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
@@ -16397,8 +16401,9 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- the stage is added ---- */
 
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
+/* Make a stage of dlpi_add count, unless its checks failed. `rc`: the code of these checks; any
+   other code than DLP_OK is returned. Copies the CPU numbers of the desc, which the caller owns.
+   Returns the number of the stage, or a DLP_ERR code, which is negative. */
 DLPI_COLD
 static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     if (rc != DLP_OK) return rc;
@@ -16525,19 +16530,25 @@ typedef struct dlpi_ends {
     dlpi_seeing seen;
 } dlpi_ends;
 
-/* What a table does by kinds that can be left out; NULL: it is left out. */
+/* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
+   returns DLP_OK or a stage number, or a DLP_ERR code. */
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
-    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    /* Add a fetch after the first. mixes: it has items of its own, not fields. */
     int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
-    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
-    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-    /* Which of the n fields of a map in a cell end there: a bit for each. */
+    /* Add the stage that holds the fields of a fetch that end. */
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e);
+    /* Compute in *seen where a map in which fields end finds each field. */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);
+    /* Set in *ends a bit for each of the n fields that end in a map in a cell. */
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
-    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
+    /* Add an out after the first. host: it reads the node before the transfer. */
+    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    /* Add the stages of the rows up to the last maker. */
+    int (*makes)(dlpi_table *t, const dlp_node *node);
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -16565,6 +16576,7 @@ struct dlpi_table {
 
 /* ---- what rows have in common ---- */
 
+/* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
 DLPI_COLD
 static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
     const dlpi_verb *verb =
@@ -16572,13 +16584,14 @@ static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) 
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
+/* Refuse a row with the message: node "name" `what`. Returns the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
 }
 
-/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
- */
+/* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
+   (DLPI_NODE_*); else NULL. */
 DLPI_COLD
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
@@ -16591,7 +16604,7 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if others than the consumer take batches, too. */
+/* True if a second out or another program takes batches, beside the consumer. */
 DLPI_COLD
 static bool dlpi_table_shared(const dlpi_table *t) {
     const dlp_node *last = &t->nodes[t->n - 1];
@@ -16608,9 +16621,9 @@ static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *no
     return pack && cache;
 }
 
-/* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
-   row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
+   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
+   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
    Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
@@ -16660,6 +16673,8 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
 
 /* ---- the rows, before any is added ---- */
 
+/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
@@ -16675,7 +16690,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     return DLP_OK;
 }
 
-/* A row takes records from the row before it. */
+/* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
+   rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
@@ -16692,7 +16708,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                        from[0], t->nodes[i - 1].name);
 }
 
-/* What the verb of a row has no use for. */
+/* Refuse fields of a row that its verb does not use. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
     dlp_workers_desc w = node->workers;
@@ -16726,6 +16742,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        "DLP_DEAL_* in a list or push, else 0");
 }
 
+/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
@@ -16751,8 +16769,8 @@ static int dlpi_table_check(dlpi_table *t) {
 
 /* ---- a table that the library fills ---- */
 
-/* Add a row. The workers name it, if they have a name; else it has this name, and a number if
-   another row has it. */
+/* Add a row to the library's own table, and return it. The name is that of the workers `w`, if they
+   have one, else `name`; a number is added if another row has the name. w may be NULL. */
 DLPI_COLD
 static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
                                 const dlp_workers_desc *w) {
@@ -16771,7 +16789,8 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches. The workers are the row's. of: the source that it reads, or NULL. */
+/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
+   that it reads, or NULL. */
 DLPI_COLD
 static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
                                   const dlp_source *of) {
@@ -16790,8 +16809,8 @@ static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fet
 #define DLPI_NAME_KEPT 32u
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
-/* Copy n fields behind those that a stage has, and all names behind the fields. The plan counts
-   these bytes. */
+/* Append copies of n fields to the fields of a stage. The names are copied behind all fields. The
+   plan counts these bytes. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     const uint32_t before = st->n_fields, all = before + n;
@@ -16933,14 +16952,15 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 
 /* ---- fields of several stages ---- */
 
-/* Add n fields to those of an item. */
+/* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
 DLPI_COLD
 static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
     p->datasets.n_fields += n;
 }
 
-/* Have n fields of a node other names than the m above it? */
+/* Check that no field of a node has the name of one of the m fields above it. Returns DLP_OK, or
+   the pipe's error code. */
 DLPI_COLD
 static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
                              const dlp_field *above, uint32_t m) {
@@ -16952,8 +16972,8 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
     return DLP_OK;
 }
 
-/* Add the fields of a stage to those of an item. count: the field of its desc that has their
-   number. */
+/* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
+   that has their number, for the error. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
@@ -16985,7 +17005,8 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
-/* How many items are under way at once. */
+/* Check the fields of a fetch that say how many items are in flight. Returns DLP_OK, or the code of
+   the first error. */
 DLPI_COLD
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
@@ -17005,7 +17026,8 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
-/* Take what the desc says, and a copy of its dataset. */
+/* Check a fetch desc, and copy it and its dataset into the stage. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
@@ -17197,7 +17219,8 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
 
-/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+/* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
+   them one after the other, once. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
@@ -17222,7 +17245,8 @@ DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, in
     return true;
 }
 
-/* Who writes what is read wants a core, too. */
+/* Note how many writers the reader of `d` has. They want cores, too. So if threads and writers are
+   more than the CPUs, waiting threads only yield. */
 static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_dataset *d) {
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));
@@ -17232,7 +17256,8 @@ static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_datase
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
-/* Are there items, and can the sampler's order be had of them? */
+/* Check that the dataset has items, and that the sampler's order can be made of so many. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
@@ -17243,7 +17268,8 @@ static int dlpi_check_items(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* An order that another source than this pipe's goes with. */
+/* Refuse the sampler's order, because it does not fit the pipe's source. Returns the pipe's error
+   code. */
 static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
@@ -17254,12 +17280,14 @@ static int dlpi_bad_order(dlp_pipe *p) {
                        p->source_stage->name);
 }
 
-/* Make the sampler's order of the items that there are. */
+/* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
 static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
+/* Set the length of an epoch of n samples, in samples and batches. Returns DLP_OK, or the pipe's
+   error code if the epoch has no batch. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -17407,7 +17435,7 @@ static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
     const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
-/* Bytes of a cell's record that has up to so many inputs. */
+/* Return the bytes of a cell's record in the region, for a cell of at most `run` inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
@@ -17417,7 +17445,8 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-/* Areas: a record for each cell, with a run of as many inputs. */
+/* Add the areas of the region that hold a record and a bit for each of the `cells` cells. run:
+   inputs of a cell, at most. */
 static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
@@ -17426,7 +17455,8 @@ static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cell
                    dlpi_input_record(run), cells, DLPI_LINE);
 }
 
-/* Areas: cells of so many bytes, with a record each. */
+/* Add the areas of the region for `cells` cells of `stride` bytes, with a record and a bit each.
+   run: inputs of a cell, at most. words: the name of the cells in the plan. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
     dlpi_inputs_records(p, st, cells, run);
@@ -17436,7 +17466,8 @@ static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
     return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
-/* The first cell from c on that may be; or as many as there are. */
+/* Return the first cell from cell c on whose bit says that it may be open, or the number of cells
+   if there is none. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     const uint32_t n = dlpi_n_inputs(p);
     for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
@@ -17445,7 +17476,7 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     }
     return n;
 }
-/* What a cell is before it is open, for a run of n inputs. */
+/* Clear the record of a closed cell for its next run of n inputs. */
 static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     cell->epoch = epoch;
     cell->items = cell->bytes = 0;
@@ -17456,7 +17487,7 @@ static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
-/* Cell c is open, with that ticket. */
+/* Open cell c with this ticket, so that a worker may claim it. */
 static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     dlpi_claim_may(dlpi_input_bits(p, c), c); /* Q3: before Q1 */
     dlpi_claim_done(&dlpi_input_at(p, c)->state,
@@ -17476,7 +17507,7 @@ static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *byt
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-/* The cells' surroundings, most bytes being for what is in one. */
+/* DLPIPE_DEBUG: fill the guard bytes of all cells. most: bytes of a cell that may be written. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
         dlpi_redzone c;
@@ -17496,7 +17527,8 @@ typedef struct dlpi_inputs_ahead {
     bool stuck;            /* no cell was free */
 } dlpi_inputs_ahead;
 
-/* Batches below *left have left the last stage that may send rows back. */
+/* Raise *left to the first batch that has not yet passed the last stage that may send rows back. No
+   batch below *left needs its inputs again. */
 static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (*left < base) *left = base;                  /* delivered: their slots may be others' */
@@ -17506,8 +17538,9 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     }
 }
 
-/* Is it worth while to search? One that found no free cell is not begun again until something has
-   changed on which it depends. */
+/* True if the scheduler should search for free cells now. A search that found no free cell is not
+   repeated until something has changed on which it depends. epoch, batch: what is scheduled
+   next. */
 static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
     const dlpi_inputs_ahead last = *a;
     if (p->schedule.ended) return false;
@@ -17520,7 +17553,7 @@ static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch
     return true;
 }
 
-/* The batch in slot s has rows of cell c. Returns its number + 1. */
+/* Note that the batch in slot s has rows of cell c. Returns the number of the batch + 1. */
 static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
@@ -17529,8 +17562,9 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* ---- by the scheduler: an input can't be loaded ---- */
 
-/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
-   one, with the batch. */
+/* True if a failed input is an error of the batch that needs its n rows, by the stage's on_error.
+   False if these rows are left out instead. *e: the error of the input. It becomes DLP_ERR_BUDGET
+   if more rows fail than the stage's max_skips allows. */
 DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
@@ -17541,16 +17575,17 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
-/* It is no error: the row that *e names is left out. */
+/* List the input of *e among the skipped ones and count it, as it is left out and raises no
+   error. */
 DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
-/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
-   was left? */
-static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+/* Close cell c, which is needed no more, if it is still open. Returns true if the cell is now idle:
+   loaded, failed or closed. Returns false if a worker is loading it. ticket: the cell's ticket. */
+static bool dlpi_input_close(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
     if (low == DLPI_INPUT_OPEN)
@@ -17568,8 +17603,8 @@ static bool dlpi_inputs_quiet(dlp_pipe *p) {
     return true;
 }
 
-/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
-   wait for them. */
+/* Return `there`: whether the inputs of the present batch are loaded. Also note for the consumer's
+   statistics if it has to wait for them, which is so if they are not and no batch is under way. */
 static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && p->schedule.published ==
@@ -17579,7 +17614,7 @@ static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
 
 /* ---- workers of cells ---- */
 
-/* What the callback of an item sees of its input. */
+/* Return the dlp_part that an item's callback sees of the input in cell c. */
 static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(p, c);
     return (dlp_part){.index = cell->index,
@@ -17588,25 +17623,28 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
                       .items = cell->items};
 }
 
-/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
-   same input, for no other may be here. */
+/* Return the number of the item that takes the place of a failed one, for the k-th time. The item
+   is of the same cell, because another input may not be loaded. Seed, epoch, position and k alone
+   decide it. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
-/* When an open cell may be tried; 0: now. */
+/* Return the time in ns from which on an open cell may be tried; 0 means now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
-/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+/* True if this worker's inputs take less time than waking a thread, or than looking for the oldest
+   ticket. */
 static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-static void dlpi_input_told(dlpi_worker *w) {
+/* Wake the scheduler for the inputs that this worker has loaded since it woke it last. */
+static void dlpi_input_wake(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
@@ -17616,8 +17654,8 @@ typedef struct dlpi_input_search {
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
 } dlpi_input_search;
 
-/* Find the open cell with the oldest ticket among cells first .. end - 1. A cell whose retry is not
-   due yet is left out. Writes the cell into s, if it is older than that in s. */
+/* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
+   it is older than the one there. Cells whose retry is not due yet are left out. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
     for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
          c = dlpi_input_next(p, c + 1)) {
@@ -17635,11 +17673,14 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
-/* The end of the cells that a worker may take. */
+/* Return one behind the last cell that this worker may take. */
 static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
     return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
 }
 
+/* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
+   or false if no cell is open and due. Before it returns false it wakes the scheduler for loaded
+   inputs. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
@@ -17650,7 +17691,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         dlpi_input_look(p, &s, from, end);
         dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_told(w);
+            if (w->input_untold > 0) dlpi_input_wake(w);
             return false;
         }
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
@@ -17663,7 +17704,8 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* ns until an input may be tried again, at most ns. */
+/* Return the ns until an open cell of this worker is to be tried again, but at most `ns`. 0:
+   now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_input_next(p, w->input_first);
@@ -17679,7 +17721,8 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
+/* DLPIPE_DEBUG: check the guard bytes around a cell after a callback has written at most `most`
+   bytes into it. rc: the callback's code. Returns rc, or the DLP_ERR code of an overrun. */
 static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
@@ -17688,9 +17731,9 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
-   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
-   what is wrong. */
+/* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
+   bytes of the cell. Sets the fields of *part but its items, which the caller sets before and
+   checks afterwards. Returns 0, or the code with which the load failed. */
 static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -17714,7 +17757,8 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-/* Returns 0 if a load may set items to this: as its desc says. */
+/* Check the number of items that a load has set against the desc's limits. Returns 0, or
+   DLP_ERR_LENGTH. */
 static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -17735,9 +17779,9 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
-/* Load the inputs of a cell from the first that is not made on, until one fails or the pipe is
-   stopped. one: one try of input cell->index; a constant, so that it is inlined. by: its own.
-   Returns what the input that failed came to, or 0. */
+/* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
+   stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
+   passed on to `one`. Returns 0, or the code of the input that failed. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -17770,13 +17814,14 @@ static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     return w->p->source->load(w, c);
 }
 
-/* One try of each input, whatever the source. */
+/* Try each input of cell c once, by the source's load. Returns 0, or the code of the input that
+   failed. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
 
-/* Load the inputs of a cell until all are made, one has failed, or one is to be tried later.
-   Returns what the cell then is. */
+/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
+   retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
@@ -17799,7 +17844,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
-/* Load the inputs of a cell that is ours, and tell the scheduler. */
+/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
@@ -17818,10 +17863,11 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
     w->input_untold += n + (what != DLPI_INPUT_LOADED);
-    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_wake(w);
 }
 
-/* What a dead worker of cells had: its input is loaded by another one. */
+/* Open all cells that the dead worker w had claimed, so that other workers load them. The input
+   that was being loaded, if there is one, gets the blame for the death. */
 static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
@@ -17850,7 +17896,8 @@ static bool dlpi_input_step(dlpi_worker *w) {
     return true;
 }
 
-/* One more cell: base: batches below it are delivered. */
+/* Count one more cell in a stage's statistics. state, used: words of the cell's record. base: all
+   batches below it are delivered. */
 static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
     uint32_t low = dlpi_gen_low(state);
     if (low == DLPI_INPUT_LOADED) out->loaded++;
@@ -17858,8 +17905,8 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
-/* Count a cell that is asked for, or being loaded, in its queue. The queues of a stage lie side by
-   side, in the order of the table. */
+/* Count cell c of a stage, which is open or being loaded, in the depth of its queue. The queues of
+   a stage lie side by side, in the order of the table. */
 static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
     for (dlp_link *l = s->figures.links; l < s->figures.links + s->figures.n_links; l++) {
         if (l->to_stage != stage) continue;
@@ -17871,7 +17918,8 @@ static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
     }
 }
 
-/* The cells, counted. */
+/* Observer: count the cells of a stage, and add the counts to its statistics. Returns false if the
+   region is not whole. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];
@@ -17896,7 +17944,8 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
 
-/* A list of items beside a stage that has an order of its own. */
+/* Refuse a sampler with a subset or weights, because a stage with its own order takes all items.
+   Returns the pipe's error code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
@@ -17904,7 +17953,9 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
                        st->name);
 }
 
-/* The next input goes to any worker; they are not tuned, and no input stands for another. */
+/* Check the workers' desc of a stage that loads cells: any worker takes the next cell, the number
+   of workers is not tuned, and no input replaces another. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
@@ -17918,7 +17969,8 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* A field of the desc that says into how many equal runs the rows of a batch fall. */
+/* Check that `batch_size` is a multiple of n, the value of the desc's field `field`. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
@@ -18005,22 +18057,30 @@ typedef struct dlpi_found_row {
 struct dlpi_found;
 struct dlpi_arrivals;
 
-/* What rows are, where they are not the items themselves. Of stream i: */
+/* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
+   this rank. */
 typedef struct dlpi_found_rule {
+    /* Begin an epoch of stream i. */
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
-                     input that a cursor names: how many of its n items are given; NULL: used */
-    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
-                                                                 now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
-                                       item the first unknown row needs; NULL: the one list */
-    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
-       state whose cursors c are; set: go on from there. False: no state has such a path. */
+    /* Return how many of the n items of an input in cell c are given. The input is the one that a
+       cursor names, and `used` is what the cursor says. NULL: `used` items are. */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used);
+    /* Take the counts of cell c, the last known one of stream i. Returns how many rows became
+       known. */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c);
+    /* Return how many rows became known, after all loaded counts were taken. out: stream i is
+       out. */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out);
+    /* Make the next row of stream i row r of slot s. */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r);
+    /* Skip the next row of stream i, which is another rank's. */
+    void (*pass)(dlp_pipe *p, uint32_t i);
+    /* Return the list whose item the first unknown row needs. NULL: there is one list. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    /* Write the path of stream i as place i of the state at `at`. NULL: a stream has a cursor. */
     void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
+    /* Read place i of a state, whose streams are those of the cursors c. set: go on from there.
+       Returns false if no state has such a path. */
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
 } dlpi_found_rule;
@@ -18031,21 +18091,30 @@ typedef struct dlpi_cells_desc {
     uint32_t queue_size; /* cells; 0: the plan says it */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
-/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
+
+/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
 typedef struct dlpi_found_joins {
-    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
-    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
-    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    /* Begin an epoch, or go on at a place. */
+    void (*begin)(struct dlpi_found *q);
+    /* Count the joined rows that became known, after all counts of branches were taken. */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q);
+    /* End stream i if it is out. */
+    void (*out)(struct dlpi_found *q, uint32_t i);
+    /* Have a joined row loaded, if a cell is free. Returns how many were: 0 or 1. */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
-    void (*learned)(struct dlpi_found *q, uint32_t c, bool last); /* cell c; last: no other is */
-    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
-                                                                     will, after its window, */
-    void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    /* The counts of cell c were taken. last: no later cell of its stream becomes known. */
+    void (*learned)(struct dlpi_found *q, uint32_t c, bool last);
+    /* Note that stream i stands in cell c: now, or after the window that is open. */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
+    /* Move stream i behind its window, whose rows are all given. */
+    void (*moves)(struct dlpi_found *q, uint32_t i);
+    /* Do what these three of dlpi_found_rule do. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
-    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+    /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
 
 typedef struct dlpi_found {
@@ -18093,7 +18162,8 @@ typedef struct dlpi_found {
     dlpi_agreed agreed;
 } dlpi_found;
 
-/* What the run says of streams and of an epoch's end, and what is said of the cells. */
+/* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
+   says of the cells. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
     dlpi_found *q = st->self;
     const dlp_pipe_desc *run = &p->d;
@@ -18124,9 +18194,10 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
                                       sizeof(dlpi_source_state));
 }
 
-/* Inputs of stream i that prove, if none has an item, that none comes. own: as of
-   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
-   asked for. For one stream of several they are 64: each pass may deal its inputs to others. */
+/* Return how many inputs without an item, one after the other in stream i, prove that no item
+   comes. own: how many streams had no item at all, or 0 if other streams had some. Rows of branches
+   meet other rows in each pass, so at least 16 passes are asked for. For one stream of several they
+   are 64: each pass may deal its inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
@@ -18135,6 +18206,8 @@ static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) 
 
 /* ---- the lists of the streams ---- */
 
+/* Append cell c to a list of cells. first, last: the ends of the list; DLPI_FOUND_NONE if it is
+   empty. The caller has set the cell's `next`. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
@@ -18143,8 +18216,8 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
-/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the last cell of
-   the stream. It is not open yet. */
+/* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
+   The cell gets a new ticket, and stays closed. */
 DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                    uint64_t epoch, uint64_t ordinal, uint32_t run) {
     q->use[c] = (dlpi_found_cell){.epoch = epoch,
@@ -18159,8 +18232,9 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
+/* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
+   of cells that wait to be free. It is free if it is loaded and no batch under way has rows of
+   it. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
@@ -18171,13 +18245,15 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Cell c is a stream's no more. */
-static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
+/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded, so it
+   may be free at once. */
+static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
 
-/* Take the first cell of a stream off its list. */
+/* Take the first cell of a stream off its list. Returns the cell, which still counts as the
+   stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -18186,39 +18262,41 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     return c;
 }
 
-/* The first cell of a stream is not needed any more. */
+/* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
+    dlpi_found_lose(q, x, dlpi_found_behead(q, x), false);
 }
 
-/* Are all items of a cell known, and before what is left of the stream? */
+/* True if all items of a cell are known, and all are given or in the open window. */
 static inline bool dlpi_found_spent(const dlpi_found_cell *u) {
     return u->taken == u->n && u->learned == u->run;
 }
 
-/* A stream is at this place, which is in cell c; or will be, after the window that is open. */
+/* Note that a stream stands at place `at`, which is in cell c. If a window is open, the stream
+   stands there after the window. */
 static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                      dlpi_cursor at) {
     *(x->length > 0 ? &x->after : &x->at) = at;
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
-/* Items of the first cell of a stream are used: the stream is after the last of them. */
+/* Note that items of a stream's first cell were used: the stream stands after the last of them. The
+   cell leaves the stream with its last item. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
     if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
 }
 
-/* The list whose item the next row of stream i lacks, once all known rows are given. */
+/* Return the list whose item the next row of stream i lacks, once all known rows are given. */
 static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) return q->joins->lacks(q, i);
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
-/* n inputs of stream i, from that ordinal on and of one pass, have so many items. A stream's are
-   learned in their order, each once, but where it begins elsewhere: after a seek, or in another
-   epoch. */
+/* Count the items of n inputs of stream i, from this ordinal on, for the statistics of the present
+   pass. The inputs are of one pass. Inputs are learned in their order, each once, but for the first
+   ones after a seek or in another epoch: these begin a new count. */
 static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint32_t n,
                                   uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
@@ -18237,19 +18315,20 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* One row less of the window of stream x, of cell c, is left. */
+/* Count one row less of cell c in the open window of stream x. The cell leaves the stream with its
+   last row. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
-    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
+    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
 }
 
-/* The row at the next place of the window of stream i. */
+/* Return where the item lies that the open window of stream i has at this place of its order. */
 static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
                                                          uint64_t place) {
     return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
 }
 
-/* Stream i needs no row more of the window that is open, if any is. */
+/* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
 static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
@@ -18257,7 +18336,8 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     x->length = 0;
 }
 
-/* All streams begin with this epoch, with what they have of it. */
+/* Begin an epoch in all streams of a list. Cells that already hold inputs of this epoch stay,
+   others are dropped. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
@@ -18282,23 +18362,25 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     if (q->joins != NULL) q->joins->begin(q);
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left, but
-   for rows of the window that is open. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+/* Take cell c of stream x off the list: its counts were taken last, and no item of it is left. It
+   stays the stream's while its rows of the open window are not given. */
+static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
     else
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
-    if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
+    if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
-/* n cells became open: wake so many workers, or all if not every worker takes every cell. */
+/* Wake the workers for n cells that became open: n workers, or all if not every worker takes every
+   cell. */
 static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
     dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+/* Open the failed cell c again, for the inputs of its run behind the failed one, which is left
+   out. */
 DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -18309,8 +18391,9 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
-   if that is an error: the stream then ends before the input. */
+/* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
+   loaded. Returns true if they are left out. Returns false if the failure is an error: the stream
+   then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
@@ -18356,31 +18439,35 @@ typedef struct dlpi_arrivals {
     bool over;               /* the reader's: it has said that the stream has ended */
 } dlpi_arrivals;
 
-/* Scheduler: let the reader have cell c, which is closed, for as many records as its run has. */
+/* Scheduler: close cell c and give it to the reader, which may fill it with as many records as the
+   cell's run has. ticket: that of the cell. */
 static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64_t ticket) {
     dlpi_claim_done(&dlpi_input_at(p, c)->state, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 */
     a->cells[a->wanted % a->n] = c;
     dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
 }
 
-/* Scheduler: cell c, the first of stream x that was not known, has arrived: what is in it? */
+/* Scheduler: copy from cell c how many records the reader put into it, and the number of the first
+   record. c is the first cell of its stream whose count is not taken. */
 static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
     u->run = dlpi_input_at(p, c)->run;
     u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
 }
 
-/* Scheduler: the stream ends before the first cell that is not known. No cell after it comes. */
+/* Scheduler: end stream x before its first cell whose count is not taken. This cell and all cells
+   behind it leave the stream's list. */
 static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     while (x->known != DLPI_FOUND_NONE) {
         const uint32_t c = x->known;
         x->known = q->use[c].next;
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
     }
     x->epoch++;
     x->next = 0;
 }
 
-/* Reader: the cell that it is to fill next; DLPI_FOUND_NONE: there is none. */
+/* Reader: return the cell that it fills next, or DLPI_FOUND_NONE if it has no cell or has ended the
+   stream. The cell stays the same until `taken` is raised. */
 static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
         return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */
@@ -18392,7 +18479,8 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* What has no meaning where counts are not known in advance. */
+/* Refuse what has no meaning if the counts of inputs are not known in advance. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
@@ -18419,6 +18507,8 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Check that streams, inputs, ranks and the batch fit together, and set whether ranks agree on the
+   end. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint64_t c = q->plan.streams;
@@ -18443,14 +18533,17 @@ static int dlpi_found_fit(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
-   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+/* Return how many rows of a stream must be known before a batch is scheduled: its own rows, and
+   those that tell whether another batch follows. With DLP_LAST_DROP another batch needs all its
+   rows, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
-/* What follows from the inputs' number, the batch's, and the ranks'. */
+/* Set the rows of each stream, the streams of this rank, the sizes of a cursor, and the epoch's
+   length. All follow from the numbers of inputs, ranks and rows of a batch. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     int rc = dlpi_found_fit(p);
@@ -18478,8 +18571,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* As many rows of a stream as must be known at once: after the last row given. With windows, after
-   the beginning of the window that this row is in. */
+/* Return how many rows of a stream must be known at once. They are counted from the last row given
+   on; with windows, from the beginning of the window of that row. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
@@ -18487,13 +18580,15 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
+/* Return the alignment of cells in bytes: a cache line if they hold made items of less than a page,
+   else a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
-/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
-   for, so that workers and scheduler wake each other less often. */
+/* Return how many cells there should be beyond the needed ones. It is one for each worker, or
+   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
@@ -18503,7 +18598,9 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
-/* How many cells there are, a stream needing so many; because: what that follows from. */
+/* Set how many cells there are. need: cells that each stream needs. because: the fields that this
+   follows from, for the error. Returns DLP_OK, or the pipe's error code if the desc's queue is too
+   short or a state has no room for the streams. */
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
@@ -18533,12 +18630,13 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                        p->source->input, because);
 }
 
-/* So many rows, from anywhere in an input on, lie in so many inputs. */
+/* Return in how many inputs any `rows` rows in a row lie at most, wherever in an input they
+   begin. */
 static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
 
-/* Inputs that a stream with windows needs. */
+/* Return how many inputs a stream with windows needs at once. */
 static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
     const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
@@ -18548,6 +18646,8 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
+/* Compute how many cells the streams of a stage need, and set the number of cells. Returns DLP_OK,
+   or the pipe's error code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     if (q->plan.window)
@@ -18563,7 +18663,8 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
-/* What observers see of the streams. */
+/* Add the area of the region in which observers read the counts of inputs and of each stream's last
+   pass. */
 static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_found *q = st->self;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
@@ -18580,7 +18681,9 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                        q->plan.window ? "part cells, windows" : "part cells");
 }
 
-/* Weights, and who has which inputs by them, are there since the stage was added. */
+/* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
+   Weights, and the deal of inputs by them, were allocated when the stage was added. Returns the
+   number of blocks, 5 or 7. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -18600,7 +18703,7 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 7;
 }
 
-/* What of the streams' spread is known before an input is. */
+/* Write those words of the streams' statistics that are known before any input is. */
 static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_found_plan *k = &q->plan;
     dlpi_found_spread *to = q->spread;
@@ -18619,7 +18722,8 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Before the start: no stream has a cell, and all cells are free, in their order. */
+/* Put all cells of a list into its list of free cells, in their order, before the pipe starts. No
+   stream has a cell then. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
     const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -18694,8 +18798,8 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
    that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
-/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
-   the error tells what was left out first, since that may be the cause. */
+/* Fail the pipe with an error of the scheduler: no batch can follow. An error of too few items
+   names the first item that was left out, since that may be its cause. Returns `code`. */
 DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
                                                                            const char *format,
                                                                            ...) {
@@ -18710,16 +18814,16 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
     return code;
 }
 
-/* Have inputs items in another order than load's? */
+/* True if the items inside an input are shuffled. */
 static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* Stream i had an input without an item: if its inputs prove that no item comes, nothing more of
-   the stream becomes known. Either no input of the epoch has had any, in so many passes of each
-   stream, or this stream had none in very many. If another stream had items, passes of this one
-   prove less: each pass deals the inputs again. Inputs of a stream prove it in their order. So
-   neither workers nor their times decide whether an epoch fails, nor at which batch. */
+/* Decide if stream i, whose last input had no item, is barren: nothing more of it becomes known.
+   Either no input of the epoch has had any item, in so many passes of each stream, or this stream
+   had none in very many. If another stream had items, passes of this one prove less: each pass
+   deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
+   times decide whether an epoch fails, nor at which batch. */
 static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
@@ -18728,7 +18832,8 @@ static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
-/* Statistics: so many inputs are known. empty: how many of them have no item. */
+/* Add to the statistics the counts of `inputs` inputs with `items` items. empty: how many of these
+   inputs have no item. */
 static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
     dlpi_found_counts *to = dlpi_found_of(p)->counts;
     dlpi_bump(&to->inputs, inputs);
@@ -18770,8 +18875,8 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     return true;
 }
 
-/* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
-   items that the stream gives. */
+/* Take the counts of the inputs of cell c, of stream i, up to number `end`, in one step. Nothing is
+   done if one of the inputs needs to be looked at alone; then the caller takes them one by one. */
 static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t end) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
@@ -18795,7 +18900,8 @@ static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_found_counted(p, end - first, items, none);
 }
 
-/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+/* Go on after the counts of cell c, of stream i, were taken. A failed cell stays first. If a run is
+   not complete, load the rest. A cell that has no rows left leaves the stream's list. */
 static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
@@ -18808,10 +18914,11 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
     if (u->n > u->taken)
         x->last_known = c;
     else
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
 }
 
-/* Take the counts of the first cell of stream i that was not known. */
+/* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
+   cell has failed. Returns DLP_OK, or a DLP_ERR code if the epoch has failed. */
 static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
@@ -18847,6 +18954,8 @@ static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_strea
                          q->use[x->known].epoch == q->epoch);
 }
 
+/* True if the stream has no input left to load or count in this epoch. With steps_per_epoch it is
+   false always. */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -18854,14 +18963,15 @@ static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *
 
 /* ---- windows ---- */
 
-/* Items of a stream, from where its window begins to the end of its last one that is complete. */
+/* Count the items of a stream from the beginning of its present window to the end of the last
+   complete window. */
 static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
     if (q->plan.steps && x->rows >= rest) return rest;
     return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
 }
 
-/* Rows of a stream that may be given. */
+/* Return how many rows of a stream can be given now. */
 static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t whole;
     if (q->rule) return x->rows;
@@ -18869,7 +18979,7 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
-/* k items more of cell c are used. Afterwards u->input is that of the last. */
+/* Count k more items of cell c as used. Afterwards u->input is the input of the last of them. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
@@ -18880,7 +18990,8 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     u->from = k;
 }
 
-/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+/* Write into row[] where the next n items of cell c lie. Returns the hash h with their inputs
+   absorbed. */
 static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -18901,7 +19012,8 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     return h;
 }
 
-/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
+/* Write into the window's rows where the n items of the window of stream i lie. Returns a 16-bit
+   hash of the inputs of these items. */
 static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
@@ -18916,8 +19028,8 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     return h & 0xffff;
 }
 
-/* The items of the window of stream i that is open are taken: the next one begins after them. A
-   cell of which nothing is left but rows of the window is off the list. */
+/* Take the items of the open window of stream i off its cells: the next window begins after them. A
+   cell of which only rows of the window are left leaves the stream's list. */
 static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -18933,8 +19045,8 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
-   was, or the pipe fails. */
+/* Open the window of stream i, if none is open and its items are known. After a resume the window
+   must have the inputs that the state tells, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -18958,7 +19070,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
 }
 
-/* All items of the window of stream i are given. */
+/* Close the window of stream i, whose items are all given, and move the stream behind it. */
 static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     x->rows -= x->length;
@@ -18967,7 +19079,8 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take all counts of a list that are there, each stream's in its order. */
+/* Take all counts of a list that are loaded, those of each stream in its order. Returns DLP_OK, or
+   the code with which the epoch has failed. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
     for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
@@ -18985,7 +19098,8 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     return *rc;
 }
 
-/* Take all counts that are there. The counts of branches come first. */
+/* Take all counts that are loaded, those of branches first. Returns DLP_OK, or the code with which
+   the epoch has failed. */
 static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
@@ -18996,8 +19110,9 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* A free cell of a list, closed; DLPI_FOUND_NONE: none. Those that wait stand about in the order of
-   the batches that have rows of them; the ones that are being loaded are passed over. */
+/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. The
+   waiting cells stand about in the order of the batches that have rows of them. Cells that are
+   being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     uint32_t before = DLPI_FOUND_NONE, c;
     if (q->free != DLPI_FOUND_NONE) {
@@ -19007,7 +19122,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->all->ahead.left) break;
-        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
+        if (!dlpi_input_close(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -19018,7 +19133,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     return DLPI_FOUND_NONE;
 }
 
-/* How many inputs a new cell gets, as they cost lately. */
+/* Set the number of inputs that a new cell gets, from what inputs cost lately. */
 static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_stage *st = p->source_stage;
     uint64_t sum = 0, n = 0, most;
@@ -19033,13 +19148,15 @@ static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     q->run_known = n > 0;
 }
 
-/* Inputs of a cell whose first is that one: of one pass. */
+/* Return how many inputs a new cell gets whose first input has this ordinal in stream s. All of
+   them are of one pass. */
 static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
     return q->run < left ? q->run : (uint32_t)left;
 }
 
-/* Have the next inputs of stream i loaded into cell c. */
+/* Put the free cell c at the end of stream i's list, and have the stream's next inputs loaded into
+   it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
@@ -19062,7 +19179,8 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
+/* Return the stream with the fewest cells, among the streams that have an input to load. Returns
+   cursors.n if there is none. */
 static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -19072,22 +19190,23 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     return best;
 }
 
-/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
-   are, only as many as it needs. */
+/* True if stream i may take one more cell. Before it is known what inputs cost, and so how many go
+   into a cell, a stream gets only the cells that it needs. */
 static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
     if (q->most_run == 1) return true;
     if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
-/* The present epoch is the one that streams are in. */
+/* Begin the present epoch in all lists, if it has not begun there. */
 static void dlpi_found_now(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     if (q->begun && q->epoch == p->schedule.epoch) return;
     for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
+/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if it was done, else
+   0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
@@ -19098,7 +19217,8 @@ static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     return 1;
 }
 
-/* Ask for inputs until there is no free cell: one of each list in turn. */
+/* Have inputs loaded until no cell is free, one cell of each list in turn. Wake the workers for
+   them. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t fresh = 0, before;
@@ -19117,25 +19237,26 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
-/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
-   closed. */
+/* True if no input is being loaded, so that set_epoch may run. Closes open cells that the epoch
+   before has left. */
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
         for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-            dlpi_input_closed(p, c, q->use[c].ticket);
+            dlpi_input_close(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
 
 /* ---- a batch is scheduled ---- */
 
-/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
-   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
-   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
-   since the epoch ends before this batch. So all other streams are waited for, and neither workers
-   nor their times decide whether an epoch ends or fails. */
+/* True if it is known what the batch after the next `before` ones has: all rows of this rank, or
+   that the batch fails, or that there is none.
+   *rows: rows of the global batch; 0: there is no such batch. If before > 0 another number than 0
+   means nothing, so one known row is enough. A batch that lacks a row of a broken stream is due,
+   full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
+   out, since the epoch ends before this batch. So all other streams are waited for, and neither
+   workers nor their times decide whether an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
@@ -19161,6 +19282,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     return true;
 }
 
+/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns DLP_OK, or a
+   DLP_ERR code, also if an epoch would end without a batch. */
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -19177,7 +19300,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
 
-/* Is all known of the present batch, and whether another follows? */
+/* True if all rows of the present batch are known, and also whether another batch follows. */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
@@ -19186,15 +19309,16 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* The batch in slot s has something of cell c. */
+/* Note that the batch in slot s has rows of cell c. The cell is kept until the batch needs it no
+   more. */
 static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
 }
 
-/* The error of a batch that lacks a row of stream i, which is barren: what was left out first may
-   be the cause. */
+/* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
+   first item that was left out, since that may be the cause. */
 DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                         dlp_error *e) {
     const bool rank = q->streams[i].barren == 1;
@@ -19211,9 +19335,8 @@ DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32
     e->epoch = q->epoch;
 }
 
-/* The batch in slot s lacks row r, and maybe more, of stream i of list q, which is broken: the
-   batch fails. The row may be another rank's, so ranks that share a stream fail at the same batch.
-   */
+/* Fail the batch in slot s, which lacks row r, and maybe more rows, of the broken stream i of list
+   q. The row may be another rank's. So ranks that share a stream fail at the same batch. */
 DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                             uint32_t s, uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -19226,7 +19349,8 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
+/* Give at most n rows out of the first cell of stream x to slot s, from row r on. Returns how many
+   rows were given. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
@@ -19254,6 +19378,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     return n;
 }
 
+/* Make the item at `from` row r of slot s. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
@@ -19263,7 +19388,7 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     dlpi_found_use(p, s, from->cell);
 }
 
-/* n rows more of the window of stream i are given. */
+/* Count n more rows of the window of stream i as given. The window is closed after its last row. */
 static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     dlpi_found_stream *x = &q->streams[i];
     x->at.place += n;
@@ -19272,7 +19397,8 @@ static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     if (x->at.place == x->length) dlpi_found_leave_window(q, i);
 }
 
-/* The same out of the window of stream i. */
+/* Give at most n rows out of the window of stream i to slot s, from row r on, in the window's
+   order. Returns how many rows were given. */
 static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -19290,14 +19416,14 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* The next item of a stream is in no row of this rank. */
+/* Skip the next item of stream x: no row of this rank has it. */
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
     dlpi_found_gone(q, x);
 }
 
-/* The next row of stream i is another rank's, which reads the stream, too. */
+/* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
 static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -19318,6 +19444,7 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
 /* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
+/* Make rows r .. end - 1 of slot s holes: rows that are left out and have no item. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -19328,7 +19455,8 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
-/* Rows of stream i in the batch of slot s, from row r to end. */
+/* Give known rows of stream i to slot s, from row r up to at most row end. Returns the row behind
+   the last one given. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
     dlpi_found *q = dlpi_found_of(p);
@@ -19340,8 +19468,9 @@ static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint
     return r;
 }
 
-/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
-   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
+/* Fill the batch of slot s with its rows, and note the state after it. If a stream lies at the
+   border of two ranks, each rank gives its own rows and passes those of the other. So both have the
+   same cursor after the batch. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t count = dlpi_slot_at(p, s)->count;
@@ -19379,6 +19508,8 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
 
 /* ---- a row of it is fetched ---- */
 
+/* Show an item's callback the input that row `row` of slot s comes from, in it->part. extra: where
+   the dlp_part is written. A retried row may have a replacement out of the same input. */
 static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
     const dlp_pipe *p = w->p;
@@ -19392,7 +19523,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = part;
 }
 
-/* The input that a row comes from: a replacement is out of the same. */
+/* Return the index of the input that a row comes from. It is the same for all replacements k. */
 static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
                                 uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,
                                 uint32_t k DLPI_UNREAD) {
@@ -19423,14 +19554,16 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
 
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
-/* Do items of this rank follow the batch in slot s? */
+/* True if more follows in this rank after the batch in slot s: more items if batches of holes may
+   follow (all_items), else another batch of the epoch. */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     const dlpi_source_state *state = dlpi_slot_source(p, s);
     if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
     return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
 }
 
-/* What this rank says: of batch b, the next one, and those after it. */
+/* Return the number that this rank gives to the all-reduce. It is twice the count of this rank's
+   whole batches from batch b on, plus 1 if another batch surely follows the last of them. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
@@ -19446,7 +19579,9 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     return 2 * n + more;
 }
 
-/* The all-reduce did not go as it should, or another rank has failed. */
+/* Fail the pipe: the all-reduce returned a value that it cannot have, or another rank has failed.
+   mine: what this rank gave. all: what `agree` returned. what: "least" or "most", for the message.
+   Returns the DLP_ERR code. */
 static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
     if (mine == 0 && all == 0)
@@ -19465,8 +19600,9 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
-   of the rank which is out last. Any number above n says that more follow. */
+/* Ask all ranks which of the next n batches, from batch b on, is the last with items, and end the
+   epoch at the last one of all ranks. A rank that gives n + 1 says that more items follow. Returns
+   DLP_OK, or a DLP_ERR code if the pipe has failed. */
 static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     int64_t mine = 0, all;
@@ -19483,13 +19619,17 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     return DLP_OK;
 }
 
-/* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
+/* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
+   dlp_pipe_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of
+   the batch. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Some rank has no batch in this epoch: all leave it. rc: as next has it. */
+/* Leave the present epoch, because a rank has no batch in it. rc: what dlp_pipe_next is about to
+   return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
+   DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
@@ -19497,7 +19637,9 @@ static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
 
-/* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
+/* Ask all ranks how many batches each of them has, and note the least number as agreed. rc: DLP_OK
+   with batch b in slot s as the next one, DLP_END, or the error of this rank. Returns DLP_OK if
+   batches were agreed on, else what dlp_pipe_next is to return. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
@@ -19514,8 +19656,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
-/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
-   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+/* Ask the other ranks, if no agreed batch is left, before batch b of slot s, or an error in its
+   place, is delivered. Set DLP_BATCH_LAST on the last agreed batch.
+   rc: what dlp_pipe_next is about to return. If it is positive and not the end (a time-out, a
+   stop), nothing is asked: it is no step. Returns rc, or the code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
@@ -19542,18 +19686,21 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }
 
-/* Batches are delivered in order, and nobody asks for the other one. */
+/* Return the source's state at a batch: after the batch in slot s, or, if s is DLPI_NO_SLOT, after
+   the last batch that was delivered. after: not used, because batches are delivered in order. */
 static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
                                                  int after DLPI_UNREAD) {
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-/* What reads paths; NULL: a stream has a cursor. */
+/* Return the function that reads a stream's path from a state, or NULL if a stream has a cursor. */
 static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
                                                             const uint8_t *, uint32_t, bool) {
     return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
 }
 
+/* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
+   the first part that is impossible. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
@@ -19580,7 +19727,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
     return NULL;
 }
 
-/* Go on at another place: what was asked for is not needed. */
+/* Go on at the place of a state. Inputs that were asked for are dropped. Returns DLP_OK, or
+   DLP_ERR_RESUME if a stream is missing in the state. */
 DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
@@ -19616,13 +19764,14 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---- observers ---- */
 
-/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
-   after so many rows of each. */
+/* Return how many of the `items` items of a pass are left out at the end of each epoch, which gives
+   `rows` of them. 0 if not all streams of this rank are counted yet. */
 static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
     return to->counted == to->streams && items > rows ? items - rows : 0;
 }
 
-/* Not known, or not whole, of an older version: nothing is said. */
+/* Observer: copy the statistics of streams into *to. Nothing is written for what is not known, or
+   has another layout. */
 static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_stats *to) {
     dlpi_found_spread h;
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
@@ -19652,6 +19801,8 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
+/* Observer: read the counts of cells, inputs and streams of a stage. Returns false if the region is
+   not whole. */
 DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
@@ -19749,7 +19900,7 @@ typedef struct dlpi_expand {
     uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
 
-/* The bytes of cell c, which is one of x. */
+/* Return the bytes of cell c, which is one of x. */
 static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
@@ -19759,19 +19910,21 @@ static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
     return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
-/* The items that rows are made of. */
+/* Return the last level: the items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
-/* The fields of these items. st: the stage, which has those of the levels above the first. */
+/* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
+   the fields of the levels above the first. */
 static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
     const dlpi_level *l = dlpi_expand_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
-/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+/* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
+   bytes the next power of two. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
     uint64_t align = 1;
     if (bytes > 8) return bytes < 64 ? 16 : 64;
@@ -19779,7 +19932,8 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
     return align;
 }
 
-/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
+/* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
+   Returns the bytes of an item. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -19791,7 +19945,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Lay out the items of a level. */
+/* Lay out the n fields f as the items of a level. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
@@ -19800,7 +19954,8 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 }
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. made: the fields of the levels above the first. */
+   of the level before it. made: the fields of the levels above the first. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
@@ -19836,7 +19991,7 @@ static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     return at;
 }
 
-/* Bytes of a worker's room, without what lies around it. */
+/* Return the bytes of a worker's room, without the guard bytes around it. */
 static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
@@ -19844,13 +19999,14 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     return bytes;
 }
 
-/* How far the rooms of two workers are apart: they share no line. */
+/* Return the bytes from one worker's room to the next, so that they share no cache line; 0: there
+   are no rooms. */
 static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
 }
 
-/* The line of the plan. */
+/* Return the bytes of a worker's room, for the plan. */
 static uint64_t dlpi_rooms_each(const dlpi_stage *st) {
     return dlpi_room_stride((const dlpi_expand *)st->self);
 }
@@ -19867,14 +20023,15 @@ static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
     return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
 }
 
-/* Where an item of a level lies that is being made: one of the last level at `next`. */
+/* Return where the item of level l that is made now lies. An item of the last level lies at `next`;
+   others lie in the cell's bytes `cell`, or in the worker's room. */
 static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
                                  uint8_t *cell, uint8_t *next) {
     if (l->maker.max_out == 0) return next;
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
-/* The surroundings of a worker's room. */
+/* DLPIPE_DEBUG: describe in *c the guard bytes around a worker's room. */
 static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
     uint8_t *at = dlpi_room_of(w, x);
     c->from = at - DLPI_REDZONE;
@@ -19883,7 +20040,8 @@ static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlp
     c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
 }
 
-/* An input is about to be made items of. */
+/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before items are made of an
+   input. */
 static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || x->rooms == NULL) return;
@@ -19891,7 +20049,8 @@ static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x)
     dlpi_redzone_paint(&c);
 }
 
-/* The input of cell c was made items of. rc: what it came to. Returns rc, or DLPI_OVERRUN. */
+/* DLPIPE_DEBUG: check the guard bytes around the worker's room, after items were made of the input
+   in cell c. rc: the code of the input. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
     dlpi_redzone room;
     if (!DLPI_DEBUG || x->rooms == NULL) return rc;
@@ -19900,8 +20059,9 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
                               dlpi_input_at(w->p, c)->index, rc);
 }
 
-/* The fetch stage after this one only copies. What its callback would be tried again by stands in
-   the desc of this stage. */
+/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
+   deadline_ms and max_skips must be 0 there. They belong into the maker's desc. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
@@ -19918,7 +20078,8 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
-/* A row stands for no other: its stages can't replace it by the same item, again and again. */
+/* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
+   replacement. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
@@ -19929,8 +20090,9 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
-   sizes are asked for twice. */
+/* Take the callback and the dataset of the fetch stage over into x, and let that stage call
+   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
@@ -19950,7 +20112,8 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Check what the source's items come in: the order, and their number. */
+/* Check the order of the source's inputs and their number. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
@@ -19962,7 +20125,9 @@ static int dlpi_expand_order(dlp_pipe *p) {
     return (rc = dlpi_found_refuses(p)) == DLP_OK ? dlpi_check_items(p) : rc;
 }
 
-/* Fields: what takes over the fetch stage's. */
+/* Check and set what a source of inputs has: their number, their order, and the lengths that
+   follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int rc = dlpi_expand_order(p);
@@ -19973,8 +20138,8 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
-/* Place the records that arrive in a cell behind all else that it has; or where the items lie that
-   are its row. */
+/* Reserve room at the end of each cell: for the records that arrive, or, behind joined branches,
+   for where the items of the row lie. */
 static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL && q->joins == NULL) return;
@@ -19984,12 +20149,13 @@ static void dlpi_arrived_place(dlpi_expand *x) {
                                                  : dlpi_times(q->most_run, x->level->bytes));
 }
 
-/* Record k of cell c. */
+/* Return the bytes of record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
     return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy a field of an item: its rows, if it is ragged. */
+/* Copy one field of an item. If the field is ragged, only its `length` rows are copied, at most its
+   maximum; zeros follow them. */
 static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
@@ -19998,8 +20164,8 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
-/* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
-   zeros. */
+/* Copy the next record of cell c, of which items are made now, to `to`. The fields that maps add to
+   it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -20020,7 +20186,8 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* An item of n fields, of which each is written by `by`. */
+/* Let `it` be an item of n fields, whose addresses and lengths lie in *by. dlpi_expand_lay writes
+   these. */
 static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
@@ -20028,8 +20195,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
     it->data = by->data;
 }
 
-/* These are the fields of a level, which has one at least, that lie at `to`. fresh: they have no
-   lengths yet; else those at `to`. */
+/* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
+   the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool fresh) {
     uint32_t f = 0;
@@ -20040,7 +20207,8 @@ DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
 
-/* The item has all fields of the level, which lie there. */
+/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
+   lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                    dlpi_expand_item *by, bool fresh) {
     dlpi_expand_begin(it, by, l->fs.n);
@@ -20054,6 +20222,7 @@ static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
         memset(to, 0, (size_t)l->bytes);
 }
 
+/* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -20066,7 +20235,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
-/* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
+/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
+   callback returned. Returns the code that this comes to. */
 DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
                                                                           const char *format, ...) {
     const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
@@ -20079,8 +20249,9 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
-/* What a step says of an item. A map may write over what it sees, a filter not. Returns 0: the item
-   goes on; DLP_SKIP; or the code of a failure. */
+/* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
+   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or the code of a
+   failure. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     int rc;
@@ -20091,8 +20262,9 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
-/* Take the steps of a level, which has some, with an item that lies at `to`. it: the item, whose
-   fields are set here. Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+/* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
+   item, whose fields are set here. Returns 0 if the item is kept, DLP_SKIP if it is left out, or
+   the code of a failure. */
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
@@ -20110,14 +20282,14 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
-/* dlpi_level_step as a function of its own, for callers that take steps seldom. */
+/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                             dlpi_expand_item *by) {
     return dlpi_level_step(w, l, it, to, by);
 }
 
-/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
-   as zeros. The item itself is over. */
+/* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
+   next level's maps add begin as zeros. The item at `from` is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     const dlpi_level *next = l + 1;
     const uint64_t *length = (const uint64_t *)(const void *)from;
@@ -20158,7 +20330,8 @@ typedef struct dlpi_reads { /* of a worker */
     dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
 } dlpi_reads;
 
-/* What a source has read into a cell, as the fields of the item; its words are the worker's. */
+/* Take over the result of a read that came back. Its message and errno become the worker's. Returns
+   the read's code, 0 if it succeeded. */
 static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     if (r->code == 0) return 0;
     w->block->message_errno = r->errnum;
@@ -20166,9 +20339,11 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
-/* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
-   write over it; given: the item without its fields. A record of cell c that arrived is copied, so
-   that one that is made again is what it was. Returns 0, or the code. */
+/* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
+   that level.
+   in: the item for the callbacks, which may write over it. given: the item without its fields. A
+   record that arrived is copied, so that it can be made again unchanged. Returns 0, DLP_SKIP, or
+   the code of a failure. */
 static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                              const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
@@ -20196,7 +20371,7 @@ static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, d
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
-/* The input of a cell of x, as its callback sees it; without its fields. */
+/* Return the item that a callback gets for the input in a cell of x, without its fields. */
 static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
@@ -20239,13 +20414,14 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
     return n > 0 ? sizeof(dlpi_reads) + 2 * n * sizeof(dlpi_read) : 0;
 }
 
-/* Where the input lies that the source is to write. */
+/* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
     return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
-/* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
+/* Make items of the input of a cell whose read is over. back: the read that came back, or NULL if
+   the source was not asked. The cell becomes LOADED, FAILED or OPEN. */
 static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_read *back) {
     dlpi_reads_of(w)->back = back;
     w->note.used_random = 0;
@@ -20253,7 +20429,9 @@ static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_rea
     dlpi_reads_of(w)->back = NULL;
 }
 
-/* Give the item of the claimed cell to the source. Returns false if it has no room. */
+/* Give the item of the claimed cell reads->next to the source, as read r. Returns false if the
+   source has no room now. If the source refuses the item for good, the read is over at once, and
+   the call returns true. */
 static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -20282,7 +20460,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     return true;
 }
 
-/* Begin to read the claimed cell. Returns false while it has to wait. */
+/* Begin to read the claimed cell reads->next. Returns false if it must wait: the source has no
+   room, or an input that may have killed a worker must be read alone. */
 static bool dlpi_read_begin(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
@@ -20304,7 +20483,8 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     return dlpi_read_submit(w, r, cell);
 }
 
-/* Claim cells, and begin to read them. Returns whether anything moved. */
+/* Claim cells and begin to read them, as many as may be out at once. Returns true if a read was
+   begun. */
 static bool dlpi_reads_fill(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     bool moved = false;
@@ -20318,15 +20498,15 @@ static bool dlpi_reads_fill(dlpi_worker *w) {
     return moved;
 }
 
-/* The read of an item that the source gave back; NULL: it has no such item. */
+/* Return the read whose item the source gave back, or NULL if no such item is out. */
 static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
     const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
     return at % sizeof *reads->all == 0 && i < 2 * reads->n && reads->all[i].out ? &reads->all[i]
                                                                                  : NULL;
 }
 
-/* Take what the source gives back within timeout_ms, and make items of it, if the pipe goes on.
-   Returns how many; negative: the source is broken. */
+/* Take the items that the source gives back within timeout_ms, and make items of them unless the
+   pipe is stopped. Returns how many came back; negative if the source is broken. */
 static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -20356,13 +20536,16 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     return n;
 }
 
-/* How many ms to wait for what is out. With nothing out nothing comes: the source is soon asked
-   again whether it has room. */
+/* Return how many ms to wait for items that are out. The time is long if items are out and no more
+   can be. Else it is short: soon the worker looks for open cells, or asks the source again whether
+   it has room. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
     const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
     return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
 }
 
+/* Do one step of a worker of cells: begin reads, and make items of what comes back. Returns false
+   if there was nothing to do. */
 static bool dlpi_reads_step(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     bool moved;
@@ -20376,7 +20559,8 @@ static bool dlpi_reads_step(dlpi_worker *w) {
     return true;
 }
 
-/* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
+/* Take over cell t, which the worker claimed as it was about to sleep. With requests the cell is
+   read in the next step; else it is loaded here. */
 static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_reads_of(w) == NULL) {
         dlpi_input_run(w, t);
@@ -20386,7 +20570,7 @@ static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_reads_of(w)->waits = true;
 }
 
-/* n workers read the inputs of x, if requests do. w: the first of them. */
+/* Give each of the n workers from w on its dlpi_reads, if x reads inputs by requests. */
 static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
     for (int i = 0; i < n && x->reads != NULL; i++) {
         dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
@@ -20396,13 +20580,15 @@ static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
     }
 }
 
-/* The source's hands are to be empty before worker_exit. */
+/* Wait until the source has given back all items, before worker_exit is called. */
 static void dlpi_reads_leave(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     while (reads != NULL && reads->n_out > 0 && !reads->broken)
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
+/* True if the worker has items out, or a claimed cell that waits to be read. It may not leave
+   then. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     return reads != NULL && (reads->n_out > 0 || reads->waits);
@@ -20413,13 +20599,15 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
     return reads != NULL && reads->n_out == reads->n;
 }
 
-/* The records of n workers. at: of x in the self of its stage. */
+/* Describe the heap memory of n workers' dlpi_reads. at: the offset of x in the self of its
+   stage. */
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
-/* The arrays of a stage of cells that it loads so. */
+/* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
+   freeing it. Returns the number of blocks. */
 DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
@@ -20429,7 +20617,8 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
     return n + 1;
 }
 
-/* Let the workers of a stage of cells read inputs by requests, so many at once. */
+/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
+   a worker at once. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
@@ -20460,8 +20649,9 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
 
-/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
-   of an input each; items in another order have one for each cell. */
+/* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
+   the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
+   packs, joined branches and requests, too. */
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
@@ -20480,7 +20670,8 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+/* Place what a cell holds: its items, one item of each level before the last, and parts that loads
+   fill. Returns the bytes of a cell. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
@@ -20493,7 +20684,8 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
-/* What a cell has. made: the fields of the levels above the first. */
+/* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
+   the levels above the first. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
@@ -20545,27 +20737,30 @@ typedef struct dlpi_making {
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Where the next item of a level is to be written. */
+/* Return where the next item of level l is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* The key of the random numbers of an item. position: the key of its input; number: of the item in
-   the input. */
+/* Return the key of an item's random numbers. position: the key of its input. number: that of the
+   item in the input. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
-/* An item is kept, and goes on to no level by itself: it is made items of, or is one of a row. */
+/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
+   an item of the input. Returns 0, DLP_SKIP, or the code of a failure. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
 }
 
-/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+/* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
+   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
+   DLP_SKIP, or the code of a failure. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -20578,8 +20773,8 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
     return dlpi_line_kept(b, l, it);
 }
 
-/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
-   Before that the input is tried again as often as it may be. */
+/* True if an item behind a maker, which failed with this code, is left out, while its input goes
+   on. False if the input is tried again, or if the failure is an error. */
 DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
@@ -20590,7 +20785,8 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     return true;
 }
 
-/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+/* Complete the item that an expander has added last: call its level's steps, and go on with it. A
+   failure is kept in m->wrong. */
 __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
@@ -20607,7 +20803,8 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
-/* The item that an expander has added last is complete, if there is one. */
+/* Go on with the item that an expander has added last, if there is one: the expander adds no more
+   to it. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed) return; /* nothing is added after one that was wrong */
@@ -20618,7 +20815,8 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Let a level's expander make items of the level's item. */
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
     dlpi_expand_item fields;
@@ -20648,7 +20846,8 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
-/* Make items of what fetch writes. given: the item without its fields. */
+/* Fetch one item of the first level, and make items of it. given: the item without its fields.
+   Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
@@ -20657,7 +20856,8 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* Make items of what fetch writes of the cell's next input, if it is plain. */
+/* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP, or the code of a failure. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -20677,7 +20877,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
-/* The maker that is a load: load the part of an item, and let its items be fetched. */
+/* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
+   the part, which are added to x. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
@@ -20708,7 +20909,8 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     return rc;
 }
 
-/* Load a part, and make items of each of its items. */
+/* Load the part of the cell's next input, and make items of each of its items. Returns 0, or the
+   code of a failure. */
 static int dlpi_line_load(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
@@ -20744,7 +20946,8 @@ static int dlpi_line_load(dlpi_line *b) {
     return rc;
 }
 
-/* Lengths that a callback has written after its item was complete. */
+/* Check the lengths of all items of the input once more, because a callback may have written them
+   after its item was complete. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
@@ -20753,14 +20956,15 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* True if a callback has drawn random numbers for the input. */
+/* True if a callback has drawn random numbers for the present input. The cache keeps no such
+   input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
     return w->note.used_random != 0 ||
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-/* Before inputs of cell c are made items of, as x says. */
+/* Prepare *b for making items of the inputs of cell c, as x says. */
 static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     b->by = x;
     b->w = w;
@@ -20772,7 +20976,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_expand_in(w, x, b->of);
 }
 
-/* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
+/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
+   true; a constant. Returns 0, or the code with which the input failed. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
@@ -20809,7 +21014,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     return 0;
 }
 
-/* One try of the next input of cell c, as x says. */
+/* Try once to make the items of the next input of cell c, as x says. Returns 0, or the code with
+   which the input failed. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -20819,7 +21025,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     return dlpi_line_make(&b, false);
 }
 
-/* The fetch stage's callback: the item of a row, out of its cell. */
+/* Callback of the fetch stage: copy the item of a row out of its cell. user: the dlpi_expand.
+   Returns 0. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
@@ -20890,7 +21097,8 @@ static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
 }
 
-/* The branch that has cell c. A cell below the first one of a branch is too far above it. */
+/* Return the branch that owns cell c, which must be a cell of some branch. If c is below a branch's
+   first cell, the unsigned difference is large, so the search goes on. */
 static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
     const dlpi_branch *b = j->at;
     while (c - b->x.found.first_cell >= b->x.found.n_cells) b++;
@@ -20905,11 +21113,14 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
         j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
-/* The branch that has the item of a row of a mix: `rows` after the next one. */
+/* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
+   rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
     return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
+/* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this
+   is the first branch that lacks the item. */
 static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t rows = q->streams[i].rows;
@@ -20919,7 +21130,7 @@ static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     return &j->at[b].x.found;
 }
 
-/* Rows of a zip that became known. */
+/* Count the rows of a zip's stream i that became known since its `rows` was set last. */
 static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t all = UINT64_MAX;
@@ -20930,7 +21141,8 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     return all - rows;
 }
 
-/* Rows of stream i that became known. */
+/* Count the rows of stream i that became known since its `rows` was set last. For a mix the items
+   of these rows are noted as drawn. */
 static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     dlpi_branches_stream *x = &j->streams[i];
     const uint64_t rows = j->found.streams[i].rows;
@@ -20943,11 +21155,14 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
+/* Return how many rows of stream i became known. The rows depend on the branches alone, so `out` is
+   not used. */
 static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
-/* The next row of stream i is drawn: from which branch on, and up to which one. */
+/* Draw the next row of stream i. Returns the first branch that has an item of the row; *end is one
+   behind the last such branch. A mix goes to its next phase. */
 static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) {
     dlpi_branches_stream *x = &j->streams[i];
     uint32_t b;
@@ -20960,15 +21175,16 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     return b;
 }
 
-/* The next item of stream i of a branch becomes its part of row r. Returns false if the item was
-   left out, and only its place is there. */
+/* Write where the next item of stream i of branch b lies into row r of slot s, and count the item
+   as given. Returns false if the item was left out and only its place is given. */
 static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_found_cell *u = &b->use[b->streams[i].head];
     dlpi_found_give(p, b, &b->streams[i], s, r, 1);
     return (u->lost >> u->input & 1) == 0;
 }
 
-/* Items of branches become row r of slot s. The index of a row is that of its first branch. */
+/* Make the next row of stream i row r of slot s. The index of the row is that of its first branch.
+   A row with an item that was left out is marked as left out. */
 static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     uint32_t end;
@@ -20980,6 +21196,7 @@ static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
 }
 
+/* Skip the next row of stream i, which is another rank's: its items count as given. */
 static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     uint32_t end;
@@ -20990,6 +21207,8 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Write where stream i stands, its phase and a cursor of each branch, as place i of the state at
+   `at`. */
 static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     dlpi_path path = {.phase = j->streams[i].phase};
@@ -20997,14 +21216,14 @@ static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path_put(&q->cursors, at, i, &path);
 }
 
-/* True if branch b of stream s can be there. */
+/* True if `at` is a possible cursor of stream s in branch list q. */
 static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
     if (at->used > q->most_items) return false;
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
-/* True if stream s can be at that place. set: it goes on from there, and is the i-th of this rank.
- */
+/* True if `path` is a possible place of stream s. If `set`, continue from there; the stream is then
+   number i of this rank. */
 static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
                              bool set) {
     if (j->period > 0 && path->phase >= j->period) return false;
@@ -21019,6 +21238,8 @@ static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlp
     return true;
 }
 
+/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
+   the stream continue from there. Returns false if the state cannot have such a place. */
 static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                                bool set) {
     const uint64_t s = c->first + (uint64_t)i;
@@ -21039,8 +21260,9 @@ static const dlpi_found_rule dlpi_branches_rule = {
 
 /* ---- the cells of branches, and what is copied out of them ---- */
 
-/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
-   and each `next` of these another one. */
+/* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
+   item of each branch, a mix one item. row: where the first item lies. next: the distance to where
+   the next item lies, in elements of `row`. */
 static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
                                 const dlpi_found_row *row, size_t next, const dlp_item *it) {
     const uint32_t items = j->period > 0 ? 1 : j->n;
@@ -21055,12 +21277,15 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     }
 }
 
-/* One try of the next input of cell c, which is of a branch. */
+/* Try once to load the next input of cell c, which belongs to a branch. Returns 0, or the code with
+   which the input failed. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
     return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
-/* What of a branch follows from the run. */
+/* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
+   cursors. bits: gets two numbers, the bits of an ordinal and of a count of used items. Returns
+   DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
@@ -21078,7 +21303,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
     return DLP_OK;
 }
 
-/* rows: those that must be known at once. */
+/* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
+   joined rows that must be known at once. Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
                              uint64_t rows) {
     dlpi_branch *b = &j->at[k];
@@ -21094,8 +21320,8 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
-/* Describe the queue of cells that begins with cell `at`, which is of a branch. Returns true if
-   there are cells behind these. */
+/* Write into `to` the queue of the branch whose first cell is cell `at`. all: cells of all
+   branches. Returns true if cells of other branches follow. */
 static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t all, dlp_link *to) {
     uint32_t k = 0;
     while (j->at[k].x.found.first_cell != at) k++;
@@ -21107,7 +21333,8 @@ static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t al
     return at + to->capacity < all;
 }
 
-/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+/* Place the cells of a branch behind the first `bytes` bytes of a common area. Returns the bytes
+   that the area has with these cells. */
 static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     dlpi_expand *x = &b->x;
     x->at = dlpi_round_up(bytes, dlpi_found_align(&x->found));
@@ -21115,8 +21342,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Before the start: put all cells of branch f into its list of free cells. q: the source that has
-   the arrays of cells. */
+/* Put all cells of branch list f into its list of free cells, before the pipe starts. q: the
+   source, whose arrays of cells the branch uses. streams: the branch's array of them. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     f->use = q->use;
     f->items = q->items;
@@ -21125,8 +21352,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
-   of j in the self of its stage. */
+/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;
@@ -21197,13 +21424,15 @@ typedef struct dlpi_joined {
 
 /* ---- where streams stand ---- */
 
+/* Write where stream i stands in each branch, and the phase of a mix, into *to. */
 static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
     memset(to, 0, sizeof *to);
     for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
     to->phase = j->streams[i].phase;
 }
 
-/* What stands for the ordinal of the row behind that place; 0: the first of an epoch. */
+/* Return a hash of place x, which stands for the ordinal of the joined row behind it. Returns 0 for
+   the first row of an epoch. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -21213,6 +21442,7 @@ static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     return any != 0 ? h | 1 : 0;
 }
 
+/* Begin an epoch, or a place, in the joined rows of all streams. */
 static void dlpi_joined_begin(dlpi_found *q) {
     dlpi_joined *x = q->joined;
     x->j.found.epoch = q->epoch;
@@ -21224,6 +21454,8 @@ static void dlpi_joined_begin(dlpi_found *q) {
     }
 }
 
+/* Note that stream i stands in the row of cell c: now, or, if a window is open, after the
+   window. */
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *x = q->joined;
     (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
@@ -21237,6 +21469,8 @@ static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path_put(&q->cursors, at, i, &path);
 }
 
+/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
+   the stream continue from there. Returns false if the state cannot have such a place. */
 static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                              bool set) {
     dlpi_branches *j = &q->joined->j;
@@ -21258,13 +21492,15 @@ static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t
 
 /* ---- rows that are known ---- */
 
+/* Count the joined rows of each stream that became known. */
 static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
     dlpi_branches *j = &q->joined->j;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }
 
-/* Stream i ends if it has no joined row more, and the branch that lacks the next item is out. */
+/* End stream i for this epoch if it has no joined row left, and the branch that lacks the next item
+   is out. */
 static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     dlpi_found_stream *x = &q->streams[i];
@@ -21276,6 +21512,8 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     x->next = 0;
 }
 
+/* Return the list whose item stream i lacks: this one if it has cells or rows to load, else that of
+   a branch. */
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
@@ -21286,9 +21524,10 @@ static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
 
 /* ---- cells of branches that are kept ---- */
 
+/* Return how many items a joined row has. */
 static uint32_t dlpi_joined_items(const dlpi_branches *j) { return j->period > 0 ? 1 : j->n; }
 
-/* Cell c is loaded, or never will be: what it has kept is needed no more. */
+/* Give up the cells of branches that are kept for cell c, which is loaded or never will be. */
 static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     dlpi_joined *x = q->joined;
     if (!x->cells[c].holds) return;
@@ -21299,13 +21538,15 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     }
 }
 
+/* Give up what is kept for cell c, whose counts are taken, unless the cell has failed. last:
+   nothing more of its stream becomes known. */
 static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
     q->joined->left |= last || q->use[c].failed;
     if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
-/* Release what cells keep that were put off their lists, or that nobody learns since one before
-   them failed. */
+/* Give up what is kept for cells that left their lists, or whose counts nobody takes since a cell
+   before them has failed. */
 static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     dlpi_joined *x = q->joined;
     if (!x->left) return;
@@ -21313,7 +21554,7 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     for (uint32_t c = 0; c < q->n_cells; c++) {
         uint32_t low;
         if (!x->cells[c].holds) continue;
-        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        if (!q->use[c].listed) dlpi_input_close(p, c, q->use[c].ticket);
         low = dlpi_input_state(p, c);
         if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
             dlpi_joined_release(q, c);
@@ -21324,8 +21565,8 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
 
 /* ---- a row is asked for ---- */
 
-/* Take the next item of stream i of a branch: where it lies. *index: of its input. False if the
-   item was left out, and only its place is there. */
+/* Take the next item of stream i of branch list f, and keep its cell. *to: where the item lies.
+   *index: that of its input. Returns false if the item was left out and only its place is there. */
 static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_t i,
                              dlpi_found_row *to, uint64_t *index) {
     const uint32_t c = f->streams[i].head;
@@ -21347,8 +21588,8 @@ static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_
     return whole;
 }
 
-/* Draw the next joined row of stream i for cell c. *index: that of its first branch. Returns false
-   if an item of it was left out. */
+/* Draw the next joined row of stream i for cell c. *index: that of the row's first branch. Returns
+   false if an item of the row was left out. */
 static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint64_t *index) {
     dlpi_joined *x = q->joined;
     dlpi_joined_cell *to = &x->cells[c];
@@ -21367,9 +21608,10 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     return whole;
 }
 
-/* Have items made of the next joined row of stream i in cell c. False if none is known that is
-   whole. Rows that are not whole are inputs without items. If a row before one of these is not
-   known, the row may have items: then the others prove nothing. */
+/* Open cell c with the next joined row of stream i, so that a worker makes items of it. Rows with
+   an item that was left out are passed as inputs without items. If a row before one of these is not
+   known, the row may have items: then the others prove nothing. Returns false if no whole row is
+   known. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
@@ -21393,8 +21635,8 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     return true;
 }
 
-/* The stream with the fewest cells of those that have a joined row, and may have a cell: of those
-   that no stream needs; cursors.n: none. */
+/* Return the stream with the fewest cells, among those that have a joined row and may take a cell.
+   Returns cursors.n if there is none, or if all free cells are needed by other streams. */
 static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     const dlpi_found_stream *rows = q->joined->j.found.streams;
     uint64_t needed = 0;
@@ -21411,8 +21653,8 @@ static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     return best;
 }
 
-/* A stream that had only rows of which an item was left out may be at its end, and another stream
-   is asked. */
+/* Have a joined row made items of, if a cell is free. Returns 1 if it was done, else 0. A stream
+   whose rows all had an item left out may be at its end; then another stream is asked. */
 static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     uint32_t i, c;
     dlpi_joined_settle(p, q);
@@ -21522,7 +21764,7 @@ static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pa
     return (dlpi_pack_ends *)(void *)(dlpi_input_bytes(p, c) + k->ends);
 }
 
-/* The document of cell c that has this token. */
+/* Return the document of cell c that has this token. */
 static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t token) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
@@ -21538,7 +21780,8 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
 }
 
-/* A piece of a document in cell c, after what row r of slot s has. */
+/* Append a piece of a document to row r of slot s. The piece has so many tokens of cell c, from
+   token `first` on. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -21548,7 +21791,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     dlpi_found_use(p, s, c);
 }
 
-/* Row r of slot s is whole: it is counted. */
+/* Count a complete row in the statistics. */
 static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
@@ -21575,7 +21818,8 @@ static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
-/* A row is complete: the next one begins with what is repeated of it. */
+/* Begin the next row of a stream after a complete one. The next row starts with the last `overlap`
+   tokens of the complete row. */
 static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
@@ -21599,7 +21843,8 @@ static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     x->first += skip;
 }
 
-/* A document of cell c more is known, from token `at` on: the rows that it completes. */
+/* Add the `left` tokens of a document that became known to the rows of its stream. The tokens are
+   in cell c, from token `at` on. Returns how many rows they complete. */
 static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
                                        uint64_t at, uint64_t left) {
     const dlpi_pack *k = dlpi_pack_of(p);
@@ -21623,8 +21868,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* The lengths of the documents of cell c are known now. Returns how many rows of stream i these
-   documents complete. */
+/* Take the lengths of the documents of cell c, which became known. Returns how many rows of stream
+   i these documents complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
@@ -21640,6 +21885,8 @@ static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return rows;
 }
 
+/* Return 1 if stream i, which is out, has a last row that is not full, else 0. The row is counted
+   once. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -21647,7 +21894,8 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* A stream gives its first tokens: the next row begins after them. */
+/* Count the first `skip` tokens of a stream as given: the next row begins after them. Cells without
+   tokens left are dropped. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];
@@ -21659,8 +21907,9 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
     }
 }
 
-/* Leave the next row of stream i, which is row r of slot s. r DLPI_FOUND_NONE: another rank has it.
-   A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+/* Take the next row off stream i, and write it as row r of slot s. If r is DLPI_FOUND_NONE nothing
+   is written: another rank has the row. A row with neither T tokens nor S segments is the last one,
+   so nothing of it is repeated. */
 static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
@@ -21728,7 +21977,7 @@ static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
     return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
 }
 
-/* The i-th of the two. */
+/* Return the i-th set of lists: 0 has the pieces by length, 1 the rows by room. */
 static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
     uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
     return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
@@ -21739,7 +21988,7 @@ static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
     return l->bits[at / 64] >> at % 64 & 1u;
 }
 
-/* The first list from `at` on that has any; n: none. */
+/* Return the first list from number `at` on that is not empty, or n if there is none. */
 static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
     uint32_t i = at / 64;
     uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
@@ -21758,14 +22007,14 @@ static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
 
 /* ---- a window is laid out ---- */
 
-/* A piece is in the list of T - its length: they are taken from 0 on. */
+/* Return the list of a piece: T - its length. So the longest pieces come first. */
 static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* The pieces of a stream's first n documents, in their order; returns how many. A cell of which
-   all documents are laid out leaves the list, and is kept until all its tokens are given. `from` of
-   a cell: tokens that are laid out. */
+/* Cut the first n documents of stream i into pieces, and write them into fit_items in their order.
+   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. A cell
+   whose documents are all cut leaves the stream's list, and is kept until its tokens are given. */
 static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found_stream *x = &k->x.found.streams[i];
@@ -21789,7 +22038,8 @@ static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *h
     return pieces;
 }
 
-/* Row `row` has so much room: into its list, which is in the rows' order. */
+/* Put row number `row`, which has so much room, into the list of rows with this room. The list
+   stays in the order of the rows' numbers. */
 static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
                           uint32_t row) {
     uint32_t before = DLPI_FOUND_NONE;
@@ -21805,8 +22055,8 @@ static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uin
         items[before].row_next = row;
 }
 
-/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
-   rows there are then. */
+/* Put a piece into the fullest row that has room for it, or into a new row. rows: how many rows
+   there are. Returns how many there are afterwards. */
 static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
                              uint32_t rows) {
     dlpi_fit_item *items = k->fit_items, *x = &items[piece];
@@ -21828,7 +22078,7 @@ static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t
     return row == rows ? rows + 1 : rows;
 }
 
-/* Lay out so many pieces; returns the rows. */
+/* Lay out the pieces of a window in rows, by best fit. Returns how many rows there are. */
 static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
     const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
     uint32_t rows = 0, at;
@@ -21855,7 +22105,8 @@ static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t
     return k->fit_pieces + i * k->fit_most_pieces;
 }
 
-/* A row of stream i, the first, is not needed any more. */
+/* Take the first known row off stream i: it is given. Cells of which no token is left are given
+   back. */
 static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
@@ -21869,7 +22120,7 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     }
 }
 
-/* Rows that are given make room at the end. */
+/* Move the known rows of stream i that are not given to the front, to make room behind them. */
 static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
@@ -21883,8 +22134,9 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is after it: behind `begin`,
-   where the window begins, or at `end`. */
+/* Append the n rows that were laid out to the known rows of stream i. Each row notes where the
+   stream stands after it. begin: the stream's place before the window. end: after its last row.
+   check: the window's hash. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
                             const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -21900,8 +22152,9 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
-/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
-   unless there is an error to be told. */
+/* Drop those rows of the first window that were given before the state was saved. If the window is
+   not the one of the state, the pipe fails. rows: rows of the window. check: its hash. Returns how
+   many rows are left. */
 static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -21920,14 +22173,14 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     return rows - (uint32_t)at->place;
 }
 
-/* The place behind what is laid out of cell c: its ordinal, and the documents laid out. */
+/* Return the place behind the documents of cell c that are laid out. */
 static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
     const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
                          0, 0};
 }
 
-/* The next n documents of stream i are a window: the rows that so become known. */
+/* Lay out the next n documents of stream i as a window. Returns how many rows became known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -21953,8 +22206,9 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* The documents that a cursor stands after are given; of others the window tells. An input that has
-   fewer is not what it was: more tokens than it has are given. */
+/* Return how many of the n tokens of cell c were given before the state was saved: those of the
+   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
+   returned. */
 static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
@@ -21962,6 +22216,8 @@ static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64
     return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
 }
 
+/* Count the documents of cell c of stream i as known. Returns 0, since only a whole window makes
+   rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     uint64_t *documents = &k->fit_streams[i].documents;
@@ -21972,6 +22228,8 @@ static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return 0;
 }
 
+/* Lay out windows of stream i while enough documents are known and too few rows are. out: the
+   stream is out, so the last window may be shorter. Returns how many rows became known. */
 static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_fit_stream *x = &k->fit_streams[i];
@@ -22014,7 +22272,7 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* ---- memory ---- */
 
-/* What follows for so many rows that must be known. */
+/* Set the sizes of the tables and cursors. rows: rows of a stream that must be known at once. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
     const uint64_t t = k->d.tokens;
     uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (k->longest + t - 1) / t : 1;
@@ -22055,7 +22313,8 @@ static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
-/* Workers, or items that they have at once, beyond what is under way have nothing to do. */
+/* Warn if the stage has more workers, or items in flight, than the pipe has rows or batches under
+   way. Called as the pipe starts. */
 static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
@@ -22075,7 +22334,8 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* What comes once, comes to one rank. */
+/* Refuse a world_size above 1 if the stage reads a push, because pushed items go to one rank. Then
+   check as any fetch. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
@@ -22083,8 +22343,10 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_fetch_chain(p, st);
 }
 
-/* Rows of a reader that a later stage may ask for again. */
-static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
+/* Add the area of the region that keeps the rows of a reader, because a later stage may send them
+   back and a push gives them once. It is empty if no later stage can. Add the reader's words,
+   too. */
+static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
@@ -22094,7 +22356,8 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-/* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
+/* Let the reader write leading rows of a claimed unit at once. Returns how many rows it has
+   written; the callback writes the rest. */
 static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
     if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
@@ -22128,7 +22391,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_f
                                               DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
     DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
-    .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
+    .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};
@@ -22161,7 +22424,8 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
-/* A map of items that adds fields. */
+/* Add the fields of an item map to those of the pipe's items. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
@@ -22270,7 +22534,8 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* The word of a row on its way to the cache. It is there if stages lie between. */
+/* Return the word of a row on its way to the cache. The words exist only if stages lie between
+   fetch and the cache. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);
@@ -22284,14 +22549,17 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
            *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
-/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+/* Prefetch the cells of a unit's items into the CPU's cache. The cells lie anywhere, so their
+   misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
         __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
 }
 
-/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+/* Write the row of the worker's present item from the cache. Returns false if the cache does not
+   have the item. In a stage behind the first one nothing is written: true if the row was found
+   before. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
@@ -22312,7 +22580,8 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of an item or an input, to write it. NULL: it is somebody's. */
+/* Claim the cell of item or input `number`, to write it. Returns NULL if the cell is full or
+   another worker writes it. */
 static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     const uint64_t at = dlpi_cache_at(w->p, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
@@ -22324,14 +22593,15 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     return NULL;
 }
 
-/* The cell is written. */
+/* Mark a claimed cell as full, after item or input `number` was written into it. */
 static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
     dlpi_bump(&w->block->kept_items, 1);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
-/* Keep the row that the last stage in front has just left, if its cell is nobody's. */
+/* Keep the row that the last stage before the cache has just left, if its cell is empty.
+   used_random: a callback drew random numbers for the row, so the row is not kept. */
 static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
     dlpi_cache_cell *cell;
@@ -22352,7 +22622,8 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     dlpi_cache_done(w, cell, w->item.index);
 }
 
-/* Write the items of an input from the cache; false: it is not there. to NULL: only tell. */
+/* Copy the items of an input from the cache to `to`, and their count to *items. Returns false if
+   the cache does not have the input. If `to` is NULL nothing is copied or counted. */
 static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
     const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
@@ -22365,7 +22636,7 @@ static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_
     return true;
 }
 
-/* Keep the items of an input, if its cell is nobody's. */
+/* Keep the items of an input, `bytes` bytes at `from`, if its cell is empty. */
 static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
                             uint64_t bytes) {
     dlpi_cache_cell *cell = dlpi_cache_take(w, input);
@@ -22378,7 +22649,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from,
     dlpi_cache_done(w, cell, input);
 }
 
-/* The cell that a dead worker may have been writing. */
+/* Empty the cell that the dead worker w may have been writing, if it was. */
 DLPI_COLD static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
@@ -22396,7 +22667,8 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
 }
 
-/* Without room for an item it would be one in name only. */
+/* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
+   stage of rows is the last before it. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
@@ -22414,7 +22686,7 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
                        DLPI_CELL_MAX, words);
 }
 
-/* Cells for all items, or as many as the budget has room for. */
+/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold. */
 DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     const uint64_t n = p->fetch->dataset->n_items;
@@ -22432,7 +22704,8 @@ DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
         p->fetch->dataset->n_items;
 }
 
-/* What of the cache is in use. */
+/* Observer: read how much of the cache is used, and its hits. Returns false if the region is not
+   whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
@@ -22480,7 +22753,8 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
-/* Behind makers it keeps what they make of an input, in the order in which they make it. */
+/* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
+   in which they make it. Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
@@ -22609,7 +22883,8 @@ static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
     return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* The run's group + 1, or 0. */
+/* Return the group of a run (unit `unit` of batch b in slot s) + 1, or 0 if the run has no
+   group. */
 static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
     uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
     if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
@@ -22622,7 +22897,8 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* Of a run that has one: of a row that is run. */
+/* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
+   w->held, to NULL if the run has no group. */
 static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -22640,7 +22916,7 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 
 /* ---- groups come and go ---- */
 
-/* A group is nobody's: wake one of those that lack one. */
+/* Wake a worker that lacks a group, if there is one, after a group became nobody's. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
     for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
@@ -22662,15 +22938,16 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Where to look first for a run's group: rows under way together have these apart, so the one
-   before it there is through. */
+/* Return the group to look at first for a run. Rows under way together have different such groups,
+   so the run that had the group before is usually through. */
 static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     const uint64_t row = (t->b * p->batch_rows + t->row) % under_way;
     return (uint32_t)(row * dlpi_scratch_of(p)->n_groups / under_way);
 }
 
-/* Returns the group + 1, or 0: there is none. */
+/* Take a group that is nobody's into the worker's hand, for run t. Returns the group + 1, or 0 if
+   there is none. */
 static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
@@ -22684,6 +22961,7 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     return 0;
 }
 
+/* Set or clear the worker's bit that says that it lacks a group. */
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
     if (lacks)
@@ -22693,6 +22971,8 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
+/* Before a claim: make sure that run t has a group, or that the worker has one in hand. Returns
+   false if no group is free; the run is then passed by. */
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
     if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
@@ -22708,6 +22988,8 @@ static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     return k->group != 0;
 }
 
+/* After a claim: give the group in the worker's hand to the claimed run t, if the run needs it, or
+   put it back. t is NULL if nothing was claimed. */
 static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
@@ -22725,7 +23007,8 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     k->none = k->passed = false;
 }
 
-/* With these rows all of the run are done here: its cells are nobody's. */
+/* Free the group of run t if all rows of the run are done in this stage once `rows` are, a bit for
+   each row. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
@@ -22740,7 +23023,8 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     if (group != 0) dlpi_scratch_free(p, group);
 }
 
-/* Before the dead one's runs are given up: another worker takes another group for them. */
+/* Free what the dead worker w had in hand: a group, and its bit of lacking one. This comes before
+   its runs are given up. Another worker takes another group for them. */
 DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
@@ -22752,12 +23036,14 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* The first of these fields is this of the worker's item: they follow those that its stage works
-   on. A field of a dataset joined later has the same number; no such stage sees that one. */
+/* Return the number of the first scratch field among the fields of the worker's item: they follow
+   those that its stage works on. A dataset joined later has a field with the same number; no stage
+   that sees scratch fields sees that one. */
 static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
 
+/* Point the scratch fields of the worker's item at the cell of row `row`. */
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
@@ -22770,6 +23056,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     }
 }
 
+/* Write the lengths of a row's scratch fields into its cell. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
@@ -22803,7 +23090,8 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* Is there a callback that could write these fields? */
+/* Refuse fields that no callback could write: items that a stage makes, or that are pushed. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
@@ -22818,7 +23106,8 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Which stages write, and which one reads; others don't see these fields. */
+/* Find out which stages write the scratch fields and which one reads them; other stages don't see
+   them. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = st - 1, *reads = NULL;
@@ -22867,8 +23156,9 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
-/* Of the stages up to the map: one for each run that a worker may have in hand where they are
-   written, and where they are not, rows of which may all be runs of one, another for each. */
+/* Return how many groups the workers of the stages up to the map need at least. A worker needs one
+   for each run that it may have in hand. Where it does not write the fields it needs one more,
+   since its rows may all be of one run. */
 static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     uint64_t least = 0;
     for (int i = k->takes->work; i <= k->reads->work; i++) {
@@ -22879,9 +23169,9 @@ static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     return least;
 }
 
-/* How many groups of how many cells. Of those that were asked for, groups are as large as leaves
-   twice as many; else as large as the runs of quick items are. Of few bytes there are several for
-   each such run under way: runs may be shorter. */
+/* Set how many groups there are, and the cells of each. If the user gave the number of cells,
+   groups are as large as leaves twice as many as are needed; else as large as the runs of quick
+   items. Small cells get several groups for each such run under way, since runs may be shorter. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     uint64_t least = dlpi_scratch_least(p, k), cells = k->asked, most;
@@ -22939,7 +23229,8 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dl
     return 1;
 }
 
-/* Items of stages that are something to the cells have these fields, too. */
+/* Show the scratch fields in the items of those workers whose stages write or read them, as the
+   pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
@@ -23122,7 +23413,7 @@ static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
     return (double)f;
 }
 
-/* An element as a double. Integers lie with their lowest byte first here. */
+/* Return one element as a double. Integers lie with their lowest byte first here. */
 static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     uint64_t word = 0;
@@ -23132,7 +23423,8 @@ static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
 }
 
-/* What is wrong with it, or DLPI_GUARD_KINDS. */
+/* Return what is wrong with the value v by field f's limits (DLPI_GUARD_*), or DLPI_GUARD_KINDS if
+   nothing is. */
 static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
     if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
@@ -23140,7 +23432,8 @@ static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     return v < f->low ? DLPI_GUARD_BELOW : v > f->high ? DLPI_GUARD_ABOVE : DLPI_GUARD_KINDS;
 }
 
-/* The first bad element of field i; *at, *v: which, and what it is. */
+/* Find the first bad element of guarded field i in the worker's row. *at, *v: its number and its
+   value. Returns what is wrong with it, or DLPI_GUARD_KINDS if no element is bad. */
 static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
                            double *v) {
     const dlpi_field *d = &g->of[i];
@@ -23166,7 +23459,8 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
     return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
-/* Count the item in the worker's hands, once: see above. */
+/* Count fault `what` of guarded field i in the worker's present row, once: a row that was counted
+   before is not counted again (>>impl-guard). */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
     uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
@@ -23316,7 +23610,8 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
                                     : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
-/* What the others may not be. */
+/* Refuse a second fetch in a pipe with an open end, with a split, or with items of unknown count.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
@@ -23332,7 +23627,9 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* A mix: the items that have the next numbers. */
+/* Check a second fetch against the stages before it. A fetch of a mix adds its items to the
+   dataset: they have the numbers behind all items before. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = st - 1;
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
@@ -23412,13 +23709,14 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
     return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_join_take(p, st, desc));
 }
 
-/* The second fetch of a table, and each one after it. */
+/* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
+   Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
-/* The joins of a loader. */
+/* Add a row to `to` for each join of a loader's desc. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
     uint32_t of = 1;
@@ -23456,8 +23754,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
     return x->input.fetch(x->input.user, &in);
 }
 
-/* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
-   the cell's run has. Returns 0, or what came in the place of the first record. */
+/* Wait for a record, and have it written into cell c. Records that are there behind it follow, up
+   to the cell's run. Returns 0, or the code that came in place of the first record. */
 static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     dlpi_arrivals *a = w->st->self;
     const dlpi_expand *x = a->x;
@@ -23474,7 +23772,8 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return 0;
 }
 
-/* Say that no record came: the stream has ended, or what came is no record. */
+/* Complete a cell for which no record came. rc: DLP_END if the stream has ended, else the code of
+   the failure. The cell becomes LOADED without an input, or FAILED. */
 static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, int rc) {
     dlpi_arrivals *a = w->st->self;
     uint32_t low = DLPI_INPUT_LOADED;
@@ -23490,7 +23789,7 @@ static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, 
     dlpi_wake_scheduling(w->p);
 }
 
-/* Fill one cell, if the scheduler has given one. */
+/* Fill one cell that the scheduler has given to the reader. Returns false if there is none. */
 static bool dlpi_arrive_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     dlpi_arrivals *a = w->st->self;
@@ -23516,7 +23815,8 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
     return true;
 }
 
-/* What its desc may say, and what has no meaning for records that come once. */
+/* Check the desc of a push before makers, and refuse what has no meaning for records that come
+   once. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},
@@ -23596,14 +23896,14 @@ struct dlp_out {
 
 static const dlpi_stage_ops dlpi_out_ops;
 
-/* The first stage from number `at` on that is an out, or NULL. */
+/* Return the first stage from number `at` on that is an out, or NULL. */
 static dlpi_stage *dlpi_out_from(dlp_pipe *p, int at) {
     for (; at < p->n_stages; at++)
         if (p->stages[at].ops == &dlpi_out_ops) return &p->stages[at];
     return NULL;
 }
 
-/* Place of an out among the outs; of NULL: how many there are. */
+/* Return the place of an out among the outs. If st is NULL, return how many outs there are. */
 static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
     uint32_t n = 0;
     for (const dlpi_stage *at = dlpi_out_from(p, 0); at != NULL && at != st; n++)
@@ -23613,7 +23913,7 @@ static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- the scheduler's side ---- */
 
-/* Slots that outs may hold, beside those that the consumer may hold. */
+/* Return how many slots the outs may hold, beside those of the consumer. */
 static uint64_t dlpi_outs_hold(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; i < p->n_stages; i++)
@@ -23636,13 +23936,14 @@ static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, waited, k, b) && dlpi_share_withdraw(p, late, k);
 }
 
-/* Add a user of the pipe's memory, or (UINT32_MAX) take one off. Returns how many are left. */
+/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are
+   afterwards. */
 static uint32_t dlpi_outs_users(dlp_pipe *p, uint32_t n) {
     dlp_out *first = dlpi_out_from(p, 0)->self;
     return DLPI_ADD_SEQ(&first->users, n) + n; /* OU1 */
 }
 
-/* A user of the pipe's memory leaves. Returns true if it was the last. */
+/* Take one user of the pipe's memory off. Returns true if it was the last. */
 static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX) == 0; }
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
@@ -23663,7 +23964,8 @@ static int dlpi_out_try(dlpi_subscriber *c, dlp_batch **out) {
     return c->behind == DLP_FULL_WAIT ? dlpi_subscriber_each(c, out) : dlpi_subscriber_late(c, out);
 }
 
-/* A callback that saw a stop may have done nothing, so a batch is not shown after one. */
+/* Fill the loan's view of the batch in slot s. Returns DLP_OK, or DLP_STOPPED if the pipe is
+   stopped: a callback may then have done nothing, so the batch is not shown. */
 static int dlpi_out_show(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan) {
     dlp_out *o = (dlp_out *)(void *)c;
     if (dlpi_stopped(o->p)) return DLP_STOPPED;
@@ -23714,7 +24016,8 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
     return 2;
 }
 
-/* Lay out what all outs share. They are woken by the first stage that one of them reads. */
+/* Lay out what all outs share, as the pipe starts. The outs are woken by the first stage that one
+   of them reads. */
 static void dlpi_outs_live(dlp_pipe *p) {
     dlpi_share *h = p->share;
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
@@ -23722,7 +24025,7 @@ static void dlpi_outs_live(dlp_pipe *p) {
     h->after = (uint32_t)p->n_work - 1;
 }
 
-/* Attach the out: it has all batches from the first one on. */
+/* Attach the out as a subscriber, as the pipe starts: it gets all batches from the first one on. */
 DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t place = dlpi_out_place(p, st);
     dlp_out *o = st->self;
@@ -23755,7 +24058,8 @@ DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_credit_publish(&c->mine->present, c->present); /* H2: before there is a scheduler */
 }
 
-/* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
+/* Observer: read the out's capacity, its held and missed batches, its policy and its place. Returns
+   false if the region is not whole. */
 DLPI_COLD static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
@@ -23793,7 +24097,8 @@ static const dlpi_stage_ops dlpi_out_ops = {
     .sharing = &dlpi_outs_sharing,
 };
 
-/* Add an out beside the first one. host: it reads the node before the transfer. */
+/* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
+   Returns the stage's number, or a DLP_ERR code. */
 static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;
@@ -23908,8 +24213,9 @@ DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
 
 /* ---- the stage ---- */
 
-/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
-   else is asked for in vain is told by a warning (dlpi_live_idle). */
+/* Refuse callbacks of workers, and a range of workers, if the stage has no workers: it has neither
+   a collate nor batch_workers. Returns DLP_OK, or the pipe's error code. A warning tells of other
+   fields that are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
@@ -23953,6 +24259,8 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
+/* Set how many workers the stage begins with. Returns true if it has work for workers: a collate,
+   or batch_workers. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
@@ -24000,12 +24308,13 @@ typedef struct dlpi_transfer { /* what the stage keeps */
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
 
-/* C2 of device buffers: slot + 1 in it, 0 free */
+/* Return the word C2 of device buffer i: 1 + the slot that is in it; 0: it is free. */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
-/* Around calls of the device. */
+/* Lock the device, if the consumer calls it too. Each call of the device stands between this and
+   dlpi_transfer_leave. */
 static void dlpi_transfer_enter(dlpi_transfer *x) {
     if (x->shared) pthread_mutex_lock(&x->lock);
 }
@@ -24030,6 +24339,8 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
+/* Mark batch b, of slot s, as ready, and wake the consumer, and a loader if one may wait for the
+   batch's cell. */
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
@@ -24039,14 +24350,15 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_wake_consumer(p->ctl, b);
 }
 
-/* Bytes of a field to be copied. */
+/* Return how many bytes of field f are copied for the batch in slot s. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
     return p->lender_stage ? p->lender->bytes(p, s, f) : w->rare->tensors[f].bytes;
 }
 
-/* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
-   with the events of number `buffer`. */
+/* Begin to copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer
+   `to`. buffer: the number that the device knows the copy by. Returns DLP_OK, or DLP_ERR_DEVICE
+   after the batch was failed. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
@@ -24069,8 +24381,9 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
-   of number `buffer`. */
+/* Begin to copy batch b, of slot s, out of slot `from` into its device buffer. buffer: the number
+   that the device knows the copy by. If the device fails, the batch is ready at once, with the
+   error. Returns true. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
@@ -24083,9 +24396,11 @@ static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t 
     return true;
 }
 
-/* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
-   its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
-   will load it again. Events have the slot's number. */
+/* Begin to copy batch b, of slot s, if chunks stay on the device in buffers of their own. Returns
+   false if the batch must wait for an earlier copy of its chunk. The buffer's word dev_slot says 1:
+   the chunk is on its way, 2: it is there. The batch that loaded the chunk copies it even if its
+   epoch was left, because no other batch will load it. The device knows the copy by the slot's
+   number. */
 static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -24109,7 +24424,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     return true;
 }
 
-/* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
+/* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
+   taken, also one that is not copied because it failed or was left; false if it must wait. */
 static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -24127,12 +24443,12 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     return dlpi_transfer_send(w, s, b, s, i);
 }
 
-/* A copy begins when it is enqueued and the copy before it has ended. */
+/* Return when copy k began: when it was enqueued, but not before the end of the copy before it. */
 static uint64_t dlpi_transfer_began(const dlpi_transfer *x, const dlpi_parked *k) {
     return k->due_ns > x->passed_ns ? k->due_ns : x->passed_ns;
 }
 
-/* Learn how long copies take. This one ended between the last look and now. */
+/* Update the time that copies take from copy k, which ended between the last look and now. */
 static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
     const uint64_t now = dlpi_now_ns(), began = dlpi_transfer_began(x, k);
     const uint64_t looked = x->looked_ns > began ? x->looked_ns : began;
@@ -24141,7 +24457,7 @@ static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
     x->passed_ns = now;
 }
 
-/* Copies whose events have passed. */
+/* Mark the batches as ready whose copies have ended. Returns true if there was one. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
     dlpi_transfer *x = dlpi_transfer_of(w->st);
     const dlp_device *d = &x->device;
@@ -24168,6 +24484,8 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
     return moved;
 }
 
+/* Do one step of the transfer: end copies that have passed, and begin those of ready batches, in
+   their order. Returns false if there was nothing to do. */
 static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
@@ -24193,7 +24511,8 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
     return moved;
 }
 
-/* No event wakes a worker when a copy has ended. So it sleeps until shortly before the end that it
+/* Return how many ns the worker may sleep, at most `ns`, before it looks for copies that have
+   ended. No event wakes it when a copy ends. So it sleeps until shortly before the end that it
    expects, and then looks again and again, if each thread has a core. If the copy is late, because
    it waits for kernels, the worker looks the less often the longer this takes. */
 static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
@@ -24211,7 +24530,8 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
     return rest < ns ? rest : ns;
 }
 
-/* By default the kernel lets a thread sleep for 50 us longer. */
+/* Lower the timer slack of the transfer's own thread to 1 us. By default the kernel lets a thread
+   sleep for 50 us longer. Returns DLP_OK. */
 static int dlpi_transfer_enter_thread(dlpi_worker *w) {
     if (dlpi_transfer_of(w->st)->alone) prctl(PR_SET_TIMERSLACK, 1000ul);
     return DLP_OK;
@@ -24223,7 +24543,7 @@ static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
-/* The number of the events of what slot s has. */
+/* Return the number that the device knows the copy of slot s by. */
 __attribute__((unused)) /* without devices that have streams */
 static uint32_t
 dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
@@ -24281,7 +24601,9 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
 }
 
-/* Wait until what was begun is there, and the slot may be given back. */
+/* Wait until the copies into seam buffer v have ended, so that their slot may be given back. until:
+   the last time in ns; UINT64_MAX: none. Returns DLP_OK, DLP_STOPPED, DLP_TIMEOUT, or
+   DLP_ERR_DEVICE. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
@@ -24324,7 +24646,7 @@ DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* Pointers to seam buffers. */
+/* Return how many pointers to seam buffers there are; 0 if there are no seam buffers. */
 static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
     bool any = p->lender_stage && p->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
@@ -24496,7 +24818,8 @@ DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return 1;
 }
 
-/* Workers of rows are the first of all. */
+/* Give each worker of rows its copy of the order, as the pipe starts. Workers of rows come first
+   among all workers. */
 DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
@@ -24505,15 +24828,17 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Have the block of 64 positions that this one is in: a block costs little more than one. */
-static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+/* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
+   more than one index. */
+static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
     k->epoch = epoch;
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-/* Apart from those of one row, of which a block is there. */
+/* Write the indices of a claimed unit's rows into its slot. It is apart from dlpi_keyed_indices, so
+   that a unit of one row at hand stays fast. */
 __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -24529,7 +24854,7 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
         else
             for (uint32_t i = 0; i < take; i++) {
                 if (k->epoch != slot->epoch || first + i - k->first >= k->n)
-                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                    dlpi_near_fill(k, slot->epoch, first + i, p->samples);
                 index[i] = k->index[first + i - k->first];
             }
         index += take;
@@ -24556,7 +24881,8 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t
     return index;
 }
 
-/* Count all batches but the last of an epoch with an end, if a resumed state has no gaps. */
+/* Return how many of the next batches are alike, so that they can be scheduled at once: all but the
+   last of the epoch. Returns 0 if the epoch's end is open, or a resumed state has gaps. */
 static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
     const dlpi_scheduler *f = &p->schedule;
     if (p->open_end || f->skip_base != UINT64_MAX) return 0;
@@ -24657,7 +24983,8 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     return DLP_ERR_CALLBACK;
 }
 
-/* Ask for one list; keeps the states before and after it. */
+/* Ask the batch sampler for the next list, and keep the sampler's states before and after it.
+   Returns DLP_OK, or DLP_ERR_CALLBACK. */
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
@@ -24709,7 +25036,8 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
     states[1] = l->after;
 }
 
-/* Go on from the saved bytes, or replay the epoch's lists. */
+/* Go on at the place of a saved state: restore the sampler from the saved bytes, or replay the
+   epoch's lists. Returns DLP_OK, or DLP_ERR_CALLBACK. */
 DLPI_COLD static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
@@ -24748,8 +25076,8 @@ static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, 
     return both == NULL ? &p->after.source : both + after;
 }
 
-/* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
-   neither rows nor what the sampler would save. */
+/* True if the numbers of a state are possible. Each list has a row at least. A state of
+   dlp_pipe_state_at was computed, not saved: it has neither rows nor the sampler's bytes. */
 static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
     if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
     if (s->position == 0) return s->sampler_bytes == 0;
@@ -24824,7 +25152,7 @@ typedef struct dlpi_parts {
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-/* Which part cell each row of slot s comes from. */
+/* Return the array of slot s that has the part cell of each row. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
@@ -24860,7 +25188,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* What the run says of rows that lie in parts of known counts. */
+/* Check the fields of the run that concern parts of known counts. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
@@ -24875,7 +25204,8 @@ static int dlpi_parts_run(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Items of part i, of which there may be as many as room. */
+/* Get the count of part i into *items, from the desc's array or its callback. room: items that the
+   part may have. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
@@ -24892,7 +25222,8 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
                        i, *items);
 }
 
-/* Take the desc: its numbers, and the items before each part. */
+/* Check the desc and copy it into the stage, with the sum of items before each part. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
@@ -24915,7 +25246,8 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* Set dataset.n_items to the sum of the parts' counts, or refuse another number of the user's. */
+/* Set dataset.n_items to the sum of the parts' counts. Returns DLP_OK, or the pipe's error code if
+   the user gave another number. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
@@ -24927,7 +25259,8 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     return DLP_OK;
 }
 
-/* What its numbers must be to others. */
+/* Check the parts against the sampler, the streams, the batch and the steps. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
@@ -24955,7 +25288,8 @@ DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, q->samples);
 }
 
-/* This rank's rows of global batch k of an epoch; returns the position of the first. */
+/* Return the position of this rank's first row in global batch k of an epoch. *count: this rank's
+   rows in the batch. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
     bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
@@ -24963,14 +25297,15 @@ static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) 
     return at + first;
 }
 
-/* How many parts batch k can need here, at most. */
+/* Return how many parts batch k can need in this rank at most. */
 static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint64_t k) {
     uint32_t count;
     uint64_t at = dlpi_parts_rows(p, k, &count);
     return dlpi_parts_need(&q->plan, at, count);
 }
 
-/* How many cells there are. All batches but the last are alike. */
+/* Set how many cells there are: the desc's queue, or what a batch needs and one more. All batches
+   but the last are alike. Returns DLP_OK, or the pipe's error code if the queue is too short. */
 DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
@@ -24998,7 +25333,9 @@ DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
-/* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
+/* Describe in `out` the heap memory of the stage: sums of counts in the order given, sums in the
+   order of two epochs, and what is known of cells. The first sums are there since the stage was
+   added. Returns 3. */
 DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
                                        dlpi_block *out) {
     const dlpi_parts *q = st->self;
@@ -25018,8 +25355,9 @@ DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- looking ahead ---- */
 
-/* The cell that has the part for this epoch, or will have; n_cells: none. hint: of the place in
-   the batch, where it was the last time. */
+/* Return the cell that has the part for this epoch, or will have it; n_cells if there is none.
+   place: that of the part in its batch; the search begins in the cell that had this place last
+   time. */
 static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
@@ -25032,7 +25370,7 @@ static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, 
     return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; n_cells: none. */
+/* Return a cell whose part no batch needs any more, closed; n_cells if there is none. */
 static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_inputs_ahead *at = &q->ahead;
@@ -25042,7 +25380,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_close(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -25063,9 +25401,10 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
-   none is free, or the part is in one since an epoch before, and it is not known yet whether its
-   load fails: then this epoch tries again. *fresh counts tickets. */
+/* Return the cell of a part that the batch looked at needs. If the part has none it gets a free
+   cell, and *fresh is raised.
+   Returns n_cells if no cell is free. Also if the part is in a cell since an epoch before, and it
+   is not known yet whether its load fails: if it does, this epoch tries again. */
 static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
@@ -25081,10 +25420,10 @@ static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint3
     return c;
 }
 
-/* Cells for all parts of the batch looked at. Returns how many batches after it need no other
-   parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay until the first of its pieces comes to its part's end (same_batches); only full
-   batches are alike, so never past the last of them. */
+/* Get cells for all parts of the batch looked at. Returns how many batches after it need no other
+   parts, or -1 if a cell is missing. A batch and the next take neighbours from each stream. So the
+   parts stay until the first of the batch's pieces comes to its part's end (same_batches). Only
+   full batches are alike, so the count ends at the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
@@ -25109,9 +25448,10 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     return (int64_t)same_batches;
 }
 
-/* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
-   needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
-   not take a second cell, there may be none. What has failed is tried again. */
+/* Let the scheduler go on at another place, maybe an earlier one. No part is needed any more for
+   batches beyond it. A part in a cell, or on its way there, will do for any epoch: it must not take
+   a second cell, there may be none. A part that failed is tried again. Returns DLP_OK, or a
+   code. */
 DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
@@ -25129,8 +25469,8 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     return dlpi_schedule_seek(p, to);
 }
 
-/* Are there free cells to be sought for what the batch to be scheduled next wants, or those after
-   it? A caller that has left the epoch wants the next one's first. */
+/* True if it is worth while to search free cells for the batches from the next one on. If the
+   caller has left the epoch, the next epoch's batches are meant. */
 static bool dlpi_parts_search(dlp_pipe *p) {
     const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     const uint64_t next = cancel & DLPI_EPOCH_MASK;
@@ -25141,8 +25481,8 @@ static bool dlpi_parts_search(dlp_pipe *p) {
     return dlpi_inputs_search(p, ahead, f->epoch, f->in_epoch);
 }
 
-/* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
-   scheduled. Returns how many. */
+/* Have parts loaded until no cell is free, at most to the end of the epoch after the present one.
+   Returns how many loads were begun. */
 static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
@@ -25159,7 +25499,7 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     return fresh;
 }
 
-/* Ask for the parts that come next. */
+/* Have the parts loaded that come next, and wake the workers for them. */
 static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_inputs_ahead *at = &q->ahead;
@@ -25172,7 +25512,8 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
-/* Are all parts there that the present batch needs? */
+/* True if all parts that the present batch needs are loaded, or have failed. rows: rows of the
+   global batch. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -25194,7 +25535,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 
 /* ---- a batch is scheduled ---- */
 
-/* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
+/* Leave out rows row .. row + n - 1 of slot s, whose part can't be loaded, or fail the batch, as
+   the stage's on_error says. cell: that of the part. */
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -25215,7 +25557,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     }
 }
 
-/* The rows of the batch in slot s: their indices, and the cells that they come from. */
+/* Fill in the rows of the batch in slot s: their indices, and the cells that they come from. */
 static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -25338,7 +25680,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* Copy the weights; where the inputs that follow from them are to stand. */
+/* Copy the weights of parts, and allocate the tables of the deal that follows from them. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
     dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
     uint64_t sum = 0;
@@ -25435,7 +25778,8 @@ static const dlpi_stage_ops dlpi_found_ops = {
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* What that callback needs. */
+/* Set it->part to where the item of row `row` of slot s lies, for dlpi_expand_copy. extra: memory
+   for the dlp_part. */
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
@@ -25444,6 +25788,8 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
+/* Copy field f of all rows of a claimed unit out of their cells. Items that lie one behind the
+   other are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
@@ -25470,7 +25816,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
 }
 
-/* Copy the items of a claimed unit. */
+/* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
     for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
@@ -25497,7 +25843,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_de
     return DLP_OK;
 }
 
-/* The items of the next level: those that this desc makes of the items of the last one. */
+/* Add a level of items, which this desc makes of the items of the last level. name: the node's. */
 static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_desc *d) {
     dlpi_level *l = &x->level[x->n_levels++ - 1];
     l->maker = *d;
@@ -25523,7 +25869,8 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* The fields of the items are the stage's own, if it has any. */
+/* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -25573,7 +25920,8 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
     return dlpi_line_make(by, true);
 }
 
-/* One try of each input; what is alike for all of them is asked for once. */
+/* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
+   once. Returns 0, or the code of the input that failed. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -25607,7 +25955,7 @@ static const char *dlpi_step_kind(const dlpi_step *k) {
     return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
-/* Add words, after a comma if others are there. */
+/* Append formatted words to a text. A comma comes first if the text is not empty. */
 __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size_t size,
                                                                 const char *format, ...) {
     const size_t n = strlen(text);
@@ -25616,7 +25964,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size
     snprintf(text + n, size - n, "%s%s", n > 0 ? ", " : "", more);
 }
 
-/* What the workers of a cell do, in the order of the rows. */
+/* Write for the plan what the workers of a cell do, in the order of the rows. */
 DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     text[0] = 0;
@@ -25666,14 +26014,15 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* The first branch of the team of a worker. */
+/* Return the first branch of the team that this worker belongs to. */
 static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
     const dlpi_branch *b = j->at;
     while (worker >= b->first_worker + b->n_workers) b++;
     return b;
 }
 
-/* worker_init, worker_exit and tell of a stage with teams. */
+/* worker_init of a stage with teams: call that of the worker's team. Returns its code, or 0 if
+   there is none. */
 static int dlpi_branches_enter(void *user, int worker, void **state) {
     const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
     return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
@@ -25684,6 +26033,8 @@ static void dlpi_branches_leave(void *user, int worker, void *state) {
     if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
 }
 
+/* tell of a stage with teams: call that of each branch until one writes text into buf. Returns the
+   bytes of text, 0 if none, or negative. */
 static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     const dlpi_branches *j = user;
     int n = 0;
@@ -25705,7 +26056,8 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback. */
+/* Callback of the fetch stage: copy the items of a joined row. user: the dlpi_branches. Returns
+   0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
     dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
@@ -25726,7 +26078,7 @@ static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *row
     }
 }
 
-/* Copy the items of a claimed unit. */
+/* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_branches *j = p->source_stage->self;
@@ -25772,7 +26124,8 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells: of a team after those of the team before it. Returns how many there are. */
+/* Number the cells of all branches; those of a team lie side by side. Returns how many cells there
+   are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     uint32_t n = 0;
     for (uint32_t team = 0; team < j->n; team++)
@@ -25822,7 +26175,8 @@ static bool dlpi_branches_cells_of(const dlpi_stage *st, uint64_t at, dlp_link *
 
 /* ---- memory ---- */
 
-/* The cells of each branch are as large as its own inputs and items. */
+/* Add the areas of the region for the cells of all branches. The cells of each branch have a size
+   of their own, but for DLPIPE_DEBUG. */
 DLPI_COLD static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     uint64_t bytes = 0;
@@ -25856,7 +26210,8 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     return n;
 }
 
-/* What the workers of a branch may take, and how they read it. */
+/* Tell the workers of a branch's team which cells they may take, and give them what they need for
+   requests. all: the stage's first worker. */
 static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_worker *all) {
     const dlpi_branch *of = &j->at[b->team];
     const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
@@ -25943,20 +26298,21 @@ static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
     return ((const dlpi_found *)st->self)->joined;
 }
 
-/* The first cells are of joined rows, those behind them of branches. */
+/* Try once to load the next input of cell c. The first cells are of joined rows, those behind them
+   of branches. Returns 0, or a code. */
 static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     if (c < q->n_cells) return q->joined->inner->source->load(w, c);
     return dlpi_branch_load(w, &q->joined->j, c);
 }
 
-/* Items of a branch in a pass of a stream, at most. */
+/* Return how many items branch b has at most in a stream's pass over its inputs. */
 static uint64_t dlpi_joined_pass(const dlpi_branches *j, uint32_t b) {
     const dlpi_found *f = &j->at[b].x.found;
     return dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
 }
 
-/* Rows of a stream in an epoch of one pass, at most. */
+/* Return how many joined rows a stream has at most in an epoch of one pass. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -25968,8 +26324,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-/* Rows of a stream in which each branch comes to the end of a pass. A branch of a mix may be drawn
-   seldom. */
+/* Return in how many rows of a stream each branch surely comes to the end of a pass. A branch of a
+   mix may be drawn seldom. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -26033,7 +26389,8 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches and the rows behind them");
 }
 
-/* The first queue has the joined rows. */
+/* Write into `to` the queue that begins with cell `at`: first that of joined rows, then one of each
+   branch. Returns true if there is another queue behind it. */
 static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
     const dlpi_joined *x = dlpi_joined_of(st);
     if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
@@ -26049,7 +26406,8 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     return most;
 }
 
-/* Cells of rows lie side by side; behind them those of each branch. */
+/* Add the areas of the region for all cells: first the cells of joined rows, then the cells of each
+   branch. */
 DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
@@ -26110,7 +26468,8 @@ static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
-/* The stage of an expand or pack works over branches from here on, which are there. */
+/* Let the stage of an expand or pack work on joined rows, by replacing its ops. The branches in x
+   are complete. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
     q->joins = &dlpi_joined_joins;
@@ -26176,8 +26535,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
 
 /* ---- fields ---- */
 
-/* The fields of documents: those of the last expand that has its own, or of fetch. Returns how many
-   there are. node: whose fields they are. */
+/* Find the fields of documents: those of the last expand that has its own, or of fetch. Writes them
+   into *f, and the name of their node into *node. Returns how many fields there are. */
 static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
                                 const char **node) {
     const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
@@ -26206,7 +26565,8 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
 
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
-/* Rows have the documents' fields, of T tokens, and two more. */
+/* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
+   with T tokens, and two more. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -26254,8 +26614,9 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
-   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
+/* Return how many inputs of a stream must be in cells, so that all rows that must be known are.
+   With FIT it is the lesser of two bounds: the pieces of rows that are not given, or all documents
+   of their windows. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
@@ -26268,7 +26629,8 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     return pieces < all ? pieces : all;
 }
 
-/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+/* Lay out a cell: a document, or all documents that are made of an input and where each ends.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
@@ -26360,7 +26722,8 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
     memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
 }
 
-/* The fetch stage's callback: segments, out of their cells. */
+/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
+   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
@@ -26385,7 +26748,8 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* Check a document's lengths. Returns 0; DLP_SKIP: it has no tokens, or too many; or a failure. */
+/* Check the lengths of a document's fields. Returns 0; DLP_SKIP if it has no tokens, or too many
+   that are to be dropped; or the code of a failure. */
 static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
     const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
     const bool longer = lengths[0] > k->d.tokens;
@@ -26402,12 +26766,14 @@ static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *
     return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
 }
 
-/* The last step of a document in a cell that has several. */
+/* Callback of a cell's last step, if an input has several documents: check a document's lengths.
+   Returns as dlpi_pack_length does: 0, DLP_SKIP or a code. */
 static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of an input, and note where each ends. */
+/* Make the documents of the next input of cell c, and note where each ends. Returns 0, or the code
+   with which the input failed. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
@@ -26488,7 +26854,7 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Bytes of the documents of an input, of which a cache is asked. */
+/* Return the bytes of the documents of an input, as a cache keeps them. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
 
 /* Behind a load, an expand or a cache. */
@@ -26508,7 +26874,8 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* An input has several documents, which are made as the levels of the stage say. */
+/* Let an input of the pack have several documents, which the levels of the stage make. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];
@@ -26605,21 +26972,22 @@ static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->se
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
-/* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
-   axis may end elsewhere. */
+/* Return the end of the rows that a chunk's buffer holds of its axis. A chunk that stays is whole,
+   because in another epoch the axis may end elsewhere. */
 static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
     bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
     return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
-/* Of a field, what a seam buffer has; 0: there are none. */
+/* Return the bytes of field f in a seam buffer, or 0 if there are no seam buffers. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
     if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* Of a field, what the chunk in slot s has. By the sink. */
+/* Return the bytes of field f that the chunk in slot s has. Only the sink's thread may call
+   this. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -26651,13 +27019,14 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
 }
 
-/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
+/* True if the chunk in slot s was left out. Its rows are zeros, and later epochs do not find it. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
            dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
-/* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
+/* Return the number of the chunk that the scheduler's present batch is: the number of its cell.
+   Returns 0 if there are no cells. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
     if (dlpi_cells_none(p)) return 0;
@@ -26665,16 +27034,18 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     return (uint32_t)c;
 }
 
-/* Where each chunk has a place of the sink's own: its number. */
+/* Return the number of the chunk in slot s, which is its place on the device, or DLPI_NO_SLOT if
+   the slot has none. */
 static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
     uint64_t c = dlpi_slot_index(p, s)[0];
     return c < dlpi_chunk_count(p) ? (uint32_t)c : DLPI_NO_SLOT;
 }
 
-/* The slot whose cell has the bytes of a chunk that the sink has not got yet, as batch b in slot s
-   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one shares its cell, which it keeps, for it waits at the sink after b. The earlier one
-   would have copied it, had the copy not failed. */
+/* Return the slot whose cell has the bytes of a chunk that the sink has not copied yet, for batch b
+   in slot s. Returns DLPI_NO_SLOT if no cell has them.
+   If two batches under way are the same chunk, either may have loaded it. The later batch shares
+   its cell and keeps it, because it waits at the sink after b. The earlier one would have copied
+   the chunk, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
     uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
     if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
@@ -26705,14 +27076,16 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+/* Return the time in ns at which a call of dlp_pipe_next with this timeout_ms must return. *until:
+   0 in the first call; keeps the time for later calls. */
 static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
     if (*until == 0)
         *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     return *until;
 }
 
-/* Have a chunk to split, waiting for it if need be. */
+/* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
+   dlp_pipe_next is to return: a time-out, the end, or an error. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -26735,7 +27108,7 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     return DLP_OK;
 }
 
-/* The dataset indices of rows [from, from + count) of the chunk's order. */
+/* Write into index[] the dataset indices of rows [from, from + count) of the chunk's order. */
 static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
                                uint64_t *index) {
     uint64_t first = dlpi_chunk_first(&c->plan, c->chunk);
@@ -26744,7 +27117,7 @@ static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t coun
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
-/* The shape of view v. Returns its bytes. */
+/* Set the sizes of view v's fields for `count` rows. Returns the bytes of the view. */
 static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -26756,19 +27129,19 @@ static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     return sum;
 }
 
-/* Is the chunk that is being split where rows_at says? One that was left out is not. */
+/* True if the present chunk's rows lie where rows_at says. A chunk that was left out does not. */
 static bool dlpi_split_elsewhere(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     return c->in_place && !dlpi_chunk_left(p, c->slot);
 }
 
-/* Which row of the bytes of the chunk that is being split is row g of its axis? */
+/* Return the number of the row in the present chunk's bytes that is row g of its axis. */
 static uint64_t dlpi_split_row_at(const dlp_pipe *p, uint64_t g) {
     const dlpi_split *c = dlpi_split_of(p);
     return dlpi_split_elsewhere(p) ? g - c->at.from : dlpi_chunk_row_at(&c->plan, &c->at, g);
 }
 
-/* Where row `row` of the chunk that is being split lies. */
+/* Return the address of row `row` of field f in the present chunk. */
 static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
@@ -26777,7 +27150,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
-/* Point the fields of view v at row `row` of the chunk. */
+/* Point the fields of view v at row `row` of the present chunk. */
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
@@ -26802,14 +27175,15 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
     return c->valid + (2 + (size_t)v) * c->view_rows;
 }
 
-/* Where field f of view v lies in the seam buffers of the region. */
+/* Return where field f of view v lies in the seam buffers of the region. */
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
     return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
-/* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
+/* Copy `count` rows of the present chunk, from row `row` on, behind the rows in the seam buffer.
+   With a device the copy is only begun (dlpi_seam_arrive). Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -26825,8 +27199,8 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
 
-/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
-   given back before. */
+/* Wait for copies that are under way into the seam, even if nobody wants them any more: their chunk
+   can't be given back before. Returns DLP_OK, DLP_TIMEOUT, DLP_STOPPED, or a DLP_ERR code. */
 static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     dlpi_split *c = dlpi_split_of(p);
     int rc;
@@ -26836,14 +27210,15 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     return rc;
 }
 
-/* Is what is in the seam of the batch that comes next? */
+/* True if the rows in the seam belong to the batch that comes next. */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
            c->seam.batch == p->after.batch;
 }
 
-/* Add rows [g, g + count) of the chunk's axis to the seam. */
+/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns DLP_OK, or a DLP_ERR
+   code. */
 static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t at = c->seam.rows, v;
@@ -26865,7 +27240,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     return DLP_OK;
 }
 
-/* The view that is whole in the seam. */
+/* Make a view of the batch that is complete in the seam. Returns the view's number. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -26885,7 +27260,8 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     return v;
 }
 
-/* The view of rows [g, g + count) of the chunk's axis, where they lie. */
+/* Make a view of rows [g, g + count) of the present chunk's axis, where they lie. Returns the
+   view's number. */
 static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
@@ -26900,7 +27276,8 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     return v;
 }
 
-/* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
+/* Fill in view v as batch k of the chunk's axis: this rank's rows [first, first + count). Returns
+   what is handed out. */
 static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
                                    uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
@@ -26919,7 +27296,7 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
-/* The chunk has nothing of the rank's batch after k? */
+/* True if the chunk has no rows of this rank's batches after batch k. */
 static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     uint64_t first;
     if ((k + 1) * c->plan.batch >= dlpi_chunk_end(&c->at)) return true;
@@ -26927,8 +27304,9 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
-   in the seam yet. */
+/* Cut the next batch out of the present chunk into *to. Returns DLP_OK if there is a view;
+   DLP_EMPTY if the chunk had not all of the batch, or it is not in the seam yet; or a DLP_ERR
+   code. */
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
@@ -26957,7 +27335,8 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* The chunk at hand, if any, on entering next: is it of an epoch, or a place, that was left? */
+/* Give the present chunk back if its epoch or place was left; called as dlp_pipe_next is
+   entered. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -26967,6 +27346,8 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
+/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what
+   dlp_pipe_next is to return. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -27015,7 +27396,8 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
 }
 
-/* The scheduler goes on with the chunk that the state's batch begins in. */
+/* Change the state s from the batch that it names to the chunk in which this batch begins, so that
+   the scheduler goes on there. */
 DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
@@ -27025,7 +27407,8 @@ DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* ---- building ---- */
 
-/* Can the order and the batches before it be split? */
+/* Check that the pipe's order and the batches of chunks can be split. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
@@ -27040,7 +27423,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Do the counts go with the items? */
+/* Check the desc's counts of rows against the n chunks. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
@@ -27083,7 +27467,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Into how many views is the wiring split? */
+/* Check the desc of the split, and compute how chunks are cut into views. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
@@ -27141,7 +27526,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
    Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
    still. The transfer stage wakes a loader when a batch is on the device. */
 
-/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+/* Raise w->claim_end, up to where worker w may claim: batches from there on have no cell yet. */
 static void dlpi_loads_bound(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
@@ -27173,7 +27558,8 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
     p->fetch->ops = &c->loads;
 }
 
-/* What the wiring says of chunks, and where they lie. */
+/* Check the split, and decide where chunks lie: in cells that turn, in cells that stay, or where
+   rows_at says. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
@@ -27230,7 +27616,8 @@ DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, the orders, and the record for observers. */
+/* Write, as the pipe starts, the parts of views that stay the same, the orders, and the record for
+   observers. */
 DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -27289,6 +27676,8 @@ typedef struct dlpi_chunk_counts {
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
 } dlpi_chunk_counts;
 
+/* Observer: read the record of chunks, and count those that are scheduled, stay, or are out.
+   Returns false if the region is not whole. */
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
@@ -27310,8 +27699,8 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t st
     return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
-/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the consumer. */
+/* Observer: count the chunks that are being loaded or are loaded. buffers: of a device, whose
+   copies are the last stage. Returns how many are ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -27329,7 +27718,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+/* Observer: count those scheduled chunks that still wait for a CPU buffer as loadable. */
 static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
     uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
     if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
@@ -27338,7 +27727,8 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
     c->cpu_loading = room;
 }
 
-/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
+/* Observer: tell how many chunks are in each state. A chunk that is out and not under way is in the
+   consumer's hands. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
@@ -28951,7 +29341,8 @@ static void dlpi_file_close(dlpi_file *q) {
     q->fd = -1;
 }
 
-/* Does an item of want bytes fit? */
+/* True if an item of q->want bytes fits into its field or buffer. If not, what is wrong is noted in
+   q. */
 static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
@@ -28960,7 +29351,8 @@ static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     return true;
 }
 
-/* It is open: what is there to read? Returns whether there is anything. */
+/* Find how many bytes of an open file the item has. Returns true if there is something to read;
+   false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
     struct stat st;
     q->want = q->at.length;
@@ -28980,7 +29372,8 @@ static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
    means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
-/* fd: as open returned it, or -errno. Returns whether there is anything to read. */
+/* Go on after an open. fd: as open returned it, or -errno. Returns true if there is something to
+   read; false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_opened(const dlpi_files *f, dlpi_file *q, int fd) {
     if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
@@ -28995,7 +29388,8 @@ static uint32_t dlpi_file_rest(const dlpi_file *q) {
     return rest < DLPI_FILE_READ_MOST ? (uint32_t)rest : DLPI_FILE_READ_MOST;
 }
 
-/* n: as pread returned it, or -errno. Returns whether there is more to read. */
+/* Go on after a read. n: as pread returned it, or -errno. Returns true if there is more to read;
+   false if all is read, or what is wrong is noted in q. */
 static bool dlpi_file_got(dlpi_file *q, int64_t n) {
     if (n < 0) return dlpi_file_fails(q, DLPI_FILE_NO_READ, (int)-n);
     if (n == 0) return dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
@@ -29019,13 +29413,14 @@ static int dlpi_file_open_now(const dlpi_file *q) {
     return fd < 0 ? -errno : fd;
 }
 
-/* All of it, in this thread. */
+/* Open and read the whole item, in this thread, and close its file. What goes wrong is noted in
+   q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
-/* Ask where item is. Returns 0, or what locate returned. */
+/* Prepare record q for an item: ask where its bytes are. Returns 0, or the code of a failure. */
 static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
@@ -29052,7 +29447,8 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     return rc;
 }
 
-/* How messages call the file: the end of a long path says more than its beginning. */
+/* Return the name of the file for messages; of a long path the end, which says more. buf: memory
+   for it. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
     if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
@@ -29065,6 +29461,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
+/* Say in the item's call what was noted in q as wrong. Returns the code of the failure. */
 static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
@@ -29099,7 +29496,8 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     }
 }
 
-/* Make an item of what was read. Returns what fetch returns. */
+/* Make the item of the bytes that were read: call decode, if there is one. Returns 0, or the code
+   of a failure. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
     const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
@@ -29138,7 +29536,7 @@ enum {
     DLPI_URING_SQES_AT = 0x10000000 /* offset in the ring's file */
 };
 
-/* Has the kernel both operations? */
+/* True if the kernel has both operations, open and read. */
 static bool dlpi_uring_can(int fd) {
     struct {
         uint8_t last, n;
@@ -29207,7 +29605,8 @@ DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     return rc;
 }
 
-/* Give the kernel what is queued. Returns 0, also where it took only some, or errno. */
+/* Give the queued requests to the kernel. Returns 0, also if it took only some of them, or
+   errno. */
 static int dlpi_uring_enter(dlpi_uring *u) {
     long n;
     DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
@@ -29221,7 +29620,7 @@ static int dlpi_uring_enter(dlpi_uring *u) {
     return 0;
 }
 
-/* Sleep until there is a completion, or the time is over. */
+/* Sleep until there is a completion, or timeout_ms are over. */
 static void dlpi_uring_wait(const dlpi_uring *u, int timeout_ms) {
     struct pollfd p = {u->fd, POLLIN, 0};
     (void)poll(&p, 1, timeout_ms);
@@ -29236,6 +29635,7 @@ static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *
     return e;
 }
 
+/* Take the next completion into *out. Returns false if there is none. */
 static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
     uint32_t head = DLPI_LOAD_RLX(u->cq_head);           /* ours */
     if (head == DLPI_LOAD_ACQ(u->cq_tail)) return false; /* IO2 <- IO2 */
@@ -29246,6 +29646,8 @@ static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
 
 /* ---- files by io_uring ---- */
 
+/* Close the file of q, and put q into the list of those that are over. With fetch threads the lock
+   must be held. */
 static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_file_close(q);
     w->at_work--;
@@ -29276,7 +29678,8 @@ static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
     e->op_flags = DLPI_FILE_OPEN_FLAGS;
 }
 
-/* A request came back. What the kernel would not do by the ring is done here, which is seldom. */
+/* Go on with q after its request came back with `result`. What the kernel would not do by the ring
+   is done here, which is seldom. */
 static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result) {
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
@@ -29292,7 +29695,7 @@ static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result)
         dlpi_files_over(w, q);
 }
 
-/* Let the ring move. Returns 0 or errno. */
+/* Give requests to the kernel, and go on with those that came back. Returns 0 or errno. */
 static int dlpi_files_ring_move(dlpi_files_worker *w) {
     dlpi_cqe e;
     int rc = dlpi_uring_enter(&w->uring);
@@ -29302,7 +29705,7 @@ static int dlpi_files_ring_move(dlpi_files_worker *w) {
     return rc;
 }
 
-/* Wait until the kernel has nothing of ours: it may write where requests point. */
+/* Wait until the kernel has no request of ours, since it may write where requests point. */
 static void dlpi_files_ring_drain(dlpi_files_worker *w) {
     dlpi_cqe e;
     while (w->at_work > (int)w->uring.queued) {
@@ -29364,7 +29767,7 @@ static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
     w->n_fetch_threads = 0;
 }
 
-/* Returns 0 if there is one thread at least, or errno. */
+/* Start the fetch threads. Returns 0 if there is at least one, else errno. */
 static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     int rc = 0;
     while (w->n_fetch_threads < w->files->d.in_flight && rc == 0) {
@@ -29377,6 +29780,7 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
 
 /* ---- what a pipe calls ---- */
 
+/* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
     dlpi_file *q;
     pthread_mutex_lock(&w->lock);
@@ -29397,7 +29801,7 @@ static int dlpi_files_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
-/* dlp_dataset.fetch: the whole file, now. */
+/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0, or the code of a failure. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
@@ -29432,7 +29836,9 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     return rc;
 }
 
-/* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */
+/* Make the items of those files that are over, at most `max`. The last may have failed: a worker
+   keeps the words of one failure. done, code: get the items and their codes. Returns how many there
+   are. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
@@ -29457,7 +29863,7 @@ static bool dlpi_files_idle(dlpi_files_worker *w) {
     return idle;
 }
 
-/* Sleep until something may have moved, or for ns. */
+/* Sleep until a file may have moved on, or for ns. */
 static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     if (w->uring.fd >= 0) {
         if (w->at_work > (int)w->uring.queued)
@@ -29532,7 +29938,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     return w;
 }
 
-/* Nothing of ours is left with the kernel or a thread, and no file open. */
+/* Make sure that no request is left with the kernel or a thread, and no file is open. */
 DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
@@ -29566,7 +29972,8 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
+   wrong. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
@@ -29678,18 +30085,19 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
 
 #define DLPI_PATH_MAX 4096
 
-/* The last bytes of a path, which say more than the first. */
+/* Return the last 150 bytes of a path, which say more than the first. */
 DLPI_COLD
 static const char *dlpi_path_end(const char *path) {
     size_t n = strlen(path);
     return n > 150 ? path + n - 150 : path;
 }
 
-/* What to do about a path that cannot be opened, behind the words of its errno; "": no more. */
+/* Return what to do about a path that cannot be opened, to be put behind the words of its errno; ""
+   if there is nothing to say. */
 DLPI_COLD
 static const char *dlpi_path_cure(int errnum) { return errnum == ENOENT ? "; check the path" : ""; }
 
-/* dir: [DLPI_PATH_MAX] */
+/* Write the directory of a path into dir, which has DLPI_PATH_MAX bytes. */
 DLPI_COLD
 static void dlpi_directory_of(char *dir, const char *path) {
     char *slash;
@@ -29701,8 +30109,9 @@ static void dlpi_directory_of(char *dir, const char *path) {
         slash[slash == dir] = 0;
 }
 
-/* Where all may write, others may have put anything under any name. There a file or link counts
-   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+/* True if all may write to the directory of a path; *dir describes it. There others may have put
+   anything under any name. So a file or link counts only if it is this user's or the directory
+   owner's (the rule of Linux' protected_symlinks). */
 DLPI_COLD
 static bool dlpi_directory_shared(const char *path, struct stat *dir) {
     char name[DLPI_PATH_MAX];
@@ -29717,13 +30126,15 @@ static bool dlpi_file_trusted(const struct stat *file, const char *path) {
            file->st_uid == dir.st_uid;
 }
 
-/* A new file, never one that lies there or that a link leads to. */
+/* Create a file, and fail if anything, also a link, has that name. Returns its descriptor, or -1
+   with errno. */
 DLPI_COLD
 static int dlpi_file_new(const char *path, mode_t mode) {
     return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
-/* The same; a leftover is replaced. */
+/* Create a file, after removing a leftover of that name. Returns its descriptor, or -1 with
+   errno. */
 DLPI_COLD
 static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
@@ -29744,7 +30155,8 @@ static int dlpi_file_fail(const dlp_part *part, const char *path, const char *ca
                     dlpi_path_cure(errnum));
 }
 
-/* The download's own words, with the path before them. */
+/* Say in the part's call what the download said, with the path before it. rc: what the download
+   returned. Returns the code of the failure. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     char text[256];
     memcpy(text, part->call->message, sizeof text);
@@ -29759,7 +30171,7 @@ static bool dlpi_file_is(int fd, const char *path) {
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* Make a rename last. */
+/* Make a rename in the directory of a path last on disk. Returns 0, or -1 with errno. */
 static int dlpi_directory_sync(const char *path) {
     char dir[DLPI_PATH_MAX];
     int fd, rc;
@@ -29771,8 +30183,8 @@ static int dlpi_directory_sync(const char *path) {
     return rc;
 }
 
-/* The temporary file, new or as another download left it: -1 with errno if what lies under its name
-   can't be that. */
+/* Open the temporary file, new or as another download left it. Returns its descriptor, or -1 with
+   errno if what has that name can't be such a file. */
 static int dlpi_download_open(const char *tmp) {
     struct stat st;
     mode_t mode = dlpi_directory_shared(tmp, &st) ? 0600 : 0666; /* nobody else is to lock it */
@@ -29791,7 +30203,8 @@ static int dlpi_download_open(const char *tmp) {
     return -1;
 }
 
-/* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
+/* Open, lock and empty the temporary file. Returns its descriptor; -1 after a failure, which is
+   said in the part's call; or -2 if `path` is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
         int fd = dlpi_download_open(tmp), rc;
@@ -29834,7 +30247,8 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     return rc;
 }
 
-/* Bytes [offset, offset + n) of the file, all of them. */
+/* Read all of bytes [offset, offset + n) of the file into the part. Returns 0, or the code of a
+   failure. */
 static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
                           uint64_t n) {
     uint8_t *to = part->data;
@@ -29868,7 +30282,8 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     return DLP_ERR_LENGTH;
 }
 
-/* What is kept from downloads is told from what others put there; all else is as the user says. */
+/* Open the file of a part for reading. With a download the file must not be another user's in a
+   shared directory. Returns the descriptor, or -1 with errno. */
 static int dlpi_part_open(const dlp_part_files *f, const char *path) {
     struct stat st;
     int more = 0;
@@ -29946,7 +30361,7 @@ static inline uint64_t dlpi_coarse_ns(void) {
 #endif
 }
 
-/* A failure at a file: "path: words". at: the byte that it is about. */
+/* Set *err to "path: byte at: words". at: the byte that the error is about. Returns code. */
 __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *err, int code,
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
@@ -29972,8 +30387,8 @@ static void dlpi_mapped_close(dlpi_mapped *m) {
     m->fd = -1;
 }
 
-/* Open a regular file, and map it unless it is to be read. m: written whole; closed by the caller,
-   also after a failure. */
+/* Open a regular file, and map it unless `reads`. m: is overwritten; the caller closes it, also
+   after a failure. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
     struct stat st;
     void *map;
@@ -29998,7 +30413,8 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
     return DLP_OK;
 }
 
-/* Read [at, at + n) of a file, n bytes. Returns how many there were; -1: errno. */
+/* Read n bytes of a file from byte `at` on. Returns how many were read, fewer only at the file's
+   end, or -1 with errno. */
 static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to) {
     uint64_t got = 0;
     while (got < n) {
@@ -30012,8 +30428,9 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
     return (int64_t)got;
 }
 
-/* Read n bytes of the head of a file, from byte `at` on, as its source is opened. what: the name
-   that an error gives to this part of the file, such as "header". */
+/* Read n bytes of a file from byte `at` on, as its source is opened. what: the name that an error
+   gives to these bytes, such as "header". Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -30023,7 +30440,8 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                              "the file ends in its %s of %" PRIu64 " bytes", what, n);
 }
 
-/* Is the file still as long as it was? Says so if not. */
+/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0, or the
+   code of a failure, said in the item's call. */
 static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
@@ -30038,7 +30456,7 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     return 0;
 }
 
-/* Copy bytes [at, at + n) of a file that is read. */
+/* Copy bytes [at, at + n) out of a file by reading it. Returns 0, or the code of a failure. */
 static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const dlp_item *item) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -30051,7 +30469,8 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                     dlpi_path_end(m->path), at + (uint64_t)got, m->size);
 }
 
-/* Copy bytes [at, at + n), which are within the file as it was opened. */
+/* Copy bytes [at, at + n), which lie within the file as it was opened, out of the mapping, or by
+   reading. Returns 0, or the code of a failure. */
 static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                                    const dlp_item *item) {
     if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
@@ -30073,7 +30492,8 @@ static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
                             advice == MADV_RANDOM ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
 }
 
-/* Is the byte at `at` in memory? A read that would wait for the disk is refused (Linux 4.14). */
+/* True if the byte at `at` is in memory, or if that is not known. A read that would wait for the
+   disk is refused (Linux 4.14). */
 static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #if defined(SYS_preadv2)
     enum { NO_WAIT = 8 }; /* RWF_NOWAIT */
@@ -30088,8 +30508,8 @@ static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #endif
 }
 
-/* Ask for bytes [at, at + n), as far as the file has them, without waiting: what MADV_WILLNEED does
-   to a mapping, too. */
+/* Ask for bytes [at, at + n) to be read ahead, without waiting. For a mapping this does what
+   MADV_WILLNEED does. */
 static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
     if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
 }
@@ -30119,8 +30539,9 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
-/* The file of an item: the last one that begins at the item or before. first: the number of the
-   first file's first item; stride: bytes from there to that of the next of n files. */
+/* Return the number of the file that has an item: the last one that begins at the item or before.
+   first: the number of the first file's first item. stride: bytes from there to that of the next of
+   n files. */
 static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64_t n,
                                     uint64_t item) {
     uint64_t low = 0;
@@ -30134,7 +30555,7 @@ static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64
     return low;
 }
 
-/* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
+/* Fill in a source of mapped files: its fetch writes all bytes. users: counts its workers (U4). */
 static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
                                uint32_t *users) {
     dataset->writes_all_bytes = 1;
@@ -30190,13 +30611,16 @@ static _Thread_local struct dlpi_glob_note {
     char path[160];
 } dlpi_glob_note;
 
+/* Error callback of glob: note path and errno, which glob does not return. Returns 0 if the path
+   only does not exist, so that glob goes on. */
 static int dlpi_glob_failed(const char *path, int errnum) {
     dlpi_glob_note.errnum = errnum;
     dlpi_copy_text(dlpi_glob_note.path, sizeof dlpi_glob_note.path, dlpi_path_end(path));
     return errnum != ENOENT && errnum != ENOTDIR; /* else it matches nothing there */
 }
 
-/* The paths that match, sorted. found: to be given to globfree, whatever is returned. */
+/* Find the paths that match, sorted. found: the caller gives it to globfree, also after a failure.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
     int rc;
     memset(found, 0, sizeof *found);
@@ -30222,7 +30646,8 @@ static bool dlpi_llmc_magic(uint32_t word) {
     return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
 }
 
-/* Which format is it, by the first shard? */
+/* Set the format by what the first shard begins with. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
@@ -30241,7 +30666,8 @@ static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t widt
     return DLP_OK;
 }
 
-/* What llm.c's header says has to be what the file is. */
+/* Read llm.c's header of a shard, and check it against the file. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
@@ -30273,8 +30699,8 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
 
 enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
 
-/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
-   known. */
+/* Return the name of the format, other than plain tokens, that a file with these first n bytes has,
+   or NULL if none is known. */
 static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
     static const struct {
         const char *name, *magic;
@@ -30300,7 +30726,7 @@ static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
     return n >= DLPI_TOKENS_FEW;
 }
 
-/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+/* Return why n bytes do not look like tokens of `width` bytes, or NULL if they may be tokens. */
 static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
     uint64_t words = n / width, low[2] = {0, 0}, large = 0;
     bool paired;
@@ -30319,8 +30745,8 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
     return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
 }
 
-/* Refuse a shard that begins as another format does. Note the first that looks like something else.
-   header: bytes before its tokens. */
+/* Refuse a shard that begins as another format does, and note a warning for the first shard that
+   looks like something else. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
@@ -30340,7 +30766,8 @@ static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t wi
     return DLP_OK;
 }
 
-/* Tokens after a header that says nothing. */
+/* Measure a shard of tokens behind a header that says nothing. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -30361,7 +30788,7 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Items of a shard, and what they leave. */
+/* Compute the items of a shard, and the tokens that are left out. */
 static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
@@ -30395,7 +30822,8 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 
 /* ---- open, close ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
+   wrong. */
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
@@ -30439,7 +30867,7 @@ static void dlpi_tokens_free(dlpi_tokens *t) {
     free(t);
 }
 
-/* A source of n shards, none of them open yet; NULL: no memory. */
+/* Return a new source of n shards, none of them open yet, or NULL if there is no memory. */
 static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     dlpi_tokens *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
@@ -30468,7 +30896,8 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     return NULL;
 }
 
-/* What a row is, once the shards are known. */
+/* Set the field and the bytes of a row, once the shards are known. widen: 16-bit tokens become
+   32-bit ones. */
 static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
@@ -30484,19 +30913,18 @@ static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
 
 /* ---- rows ---- */
 
-/* The shard of an item. */
+/* Return the number of the shard that has an item. */
 static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
     return dlpi_file_of(t->first, sizeof *t->first, t->info.n_shards, index);
 }
 
-/* Where in its file item begins. */
+/* Return the byte of its file at which an item begins. */
 static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint64_t index) {
     return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
 }
 
-/* n tokens of 16 bits, not aligned, become as many of 32. They may lie in the second half of where
-   these go, since what is written never overtakes what is still to be read: a block is read whole
-   before it is written. */
+/* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
+   a block is read whole before it is written, and writing never overtakes reading. */
 static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
@@ -30514,7 +30942,8 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     }
 }
 
-/* One window. The only copy that is made of it. */
+/* Copy one window, from byte `at` on, to `to`, and widen it if need be. It is the only copy of the
+   window. Returns 0, or the code of a failure. */
 static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
@@ -30530,7 +30959,7 @@ static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, ui
     return rc;
 }
 
-/* Bytes of an item in its shard. */
+/* Return the bytes of an item in its shard. */
 static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
@@ -30564,8 +30993,9 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
     for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
 }
 
-/* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
-   and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
+/* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
+   guesses them. Each waits for the page tables and the memory otherwise, a quarter of what a row
+   costs. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
@@ -30580,8 +31010,8 @@ static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) __builtin_prefetch(at + i);
 }
 
-/* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
-   were not a moment ago. */
+/* Ask the system for the item that comes read_ahead items after this one, if it is not in memory,
+   or if other items were not a moment ago. probe: find out whether it is in memory. */
 __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
                                                                  bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
@@ -30611,7 +31041,8 @@ static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi
     dlpi_tokens_shuffled_ahead(t, it, probe);
 }
 
-/* The first item of a block asks for the next one. */
+/* Read ahead for items in the dataset's order: the first item of a block asks for the next
+   block. */
 static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
@@ -30707,8 +31138,9 @@ DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
-   first token, tokens begin with the row's second: so that is the token's own place.) */
+/* Write into start[] the place after each eot token in tokens[0..length - 2], from start[1] on, up
+   to `room`. Returns how many documents there are. If eot is a document's first token, `tokens`
+   begins with the row's second token, so the place is the eot's own. */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {
     const uint16_t *narrow = tokens;
@@ -30785,7 +31217,8 @@ static int dlpi_folder_system(dlp_error *err, const char *path, const char *what
     return DLP_ERR_SYSTEM;
 }
 
-/* Room for one more record. Returns the array, or NULL, which leaves the old one. */
+/* Make room for one more record in an array of n records. Returns the array, which may have moved,
+   or NULL if there is no memory: then the old one stays. */
 DLPI_COLD
 static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t each) {
     uint64_t more = *room ? 2 * *room : 64;
@@ -30796,7 +31229,7 @@ static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t ea
     return grown;
 }
 
-/* "dir/name", allocated; NULL: no memory. */
+/* Return "dir/name" in memory that the caller frees, or NULL if there is no memory. */
 DLPI_COLD
 static char *dlpi_folder_join(const char *dir, const char *name) {
     size_t bytes = strlen(dir) + strlen(name) + 2;
@@ -30805,7 +31238,7 @@ static char *dlpi_folder_join(const char *dir, const char *name) {
     return path;
 }
 
-/* Letters of ASCII alone: what counts does not depend on the locale. */
+/* True if two texts are equal but for the case of ASCII letters. The locale does not matter. */
 DLPI_COLD
 static bool dlpi_folder_same(const char *a, const char *b) {
     for (;; a++, b++) {
@@ -30846,7 +31279,8 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
     return DLP_OK;
 }
 
-/* path: taken. st: of the directory. */
+/* Append a directory to the list. path: is freed by f, also after a failure. parent: its number.
+   st: of the directory. Returns DLP_OK, or a DLP_ERR code, also if the directory lies in itself. */
 DLPI_COLD
 static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
                                dlp_error *err) {
@@ -30872,7 +31306,8 @@ static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, cons
     return DLP_OK;
 }
 
-/* One name of directory k. */
+/* Take one name of directory k: a directory, a file that counts, or neither. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
     bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
@@ -30929,7 +31364,8 @@ static int dlpi_folder_by_class(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* The root's directories are the classes: in their order, numbered, with their names. */
+/* Sort and number the root's directories, which are the classes, and keep their names. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
@@ -30958,7 +31394,8 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
     return dlpi_absorb(h, 256); /* no byte: the end of this one */
 }
 
-/* Sort the files, and show all. */
+/* Sort the files, and fill in what the caller sees. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 DLPI_COLD
 static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
@@ -31003,7 +31440,7 @@ static void dlpi_folder_dirs_free(dlpi_folder *f) {
     f->n_dirs = f->n_files = 0;
 }
 
-/* All of the tree. */
+/* Read the whole tree. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     struct stat st;
@@ -31151,7 +31588,8 @@ static void dlpi_npy_space(dlpi_npy *n) {
     while (n->at < n->end && (*n->at == ' ' || *n->at == '\n' || *n->at == '\t')) n->at++;
 }
 
-/* Is this the next character that is not white space? If so, go past it. */
+/* Go past the next character that is not white space, if it is c. Returns false, and stays before
+   it, if it is not c. */
 static bool dlpi_npy_is(dlpi_npy *n, char c) {
     dlpi_npy_space(n);
     if (n->at == n->end || *n->at != c) return false;
@@ -31167,7 +31605,7 @@ static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
     return true;
 }
 
-/* 'text', without escapes. */
+/* Read a quoted text without escapes into to[size]. Returns false if there is none that fits. */
 static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
     char quote;
     size_t i = 0;
@@ -31241,7 +31679,8 @@ static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
     return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
 }
 
-/* One key and its value. seen: a bit for each that was there. */
+/* Read one key and its value. seen: a bit for each key that was read. Returns DLP_OK, or a DLP_ERR
+   code with the error in n->err. */
 static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     char key[24];
@@ -31322,7 +31761,8 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
     return DLP_OK;
 }
 
-/* CIFAR's files have no header: a number of records. */
+/* Fill *h for a file of CIFAR, which has no header: its length gives the number of records. labels:
+   those of a record. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
                            dlp_error *err) {
     uint64_t record = labels + DLPI_CIFAR_PIXELS;
@@ -31349,7 +31789,8 @@ static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_h
     }
 }
 
-/* Bytes of a row; is the file as long as all of them? */
+/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
                               dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(h->dtype);
@@ -31382,7 +31823,8 @@ static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dl
     }
 }
 
-/* The fields of a column, by its first file. */
+/* Add the fields of a column, as its first file says. Returns DLP_OK, or DLP_ERR_ARG with the error
+   in *err. */
 static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
@@ -31402,7 +31844,7 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     return DLP_OK;
 }
 
-/* Are the rows of a further file as those of the first? */
+/* True if the rows of a further file have the type and shape of those of the first. */
 static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
     const dlp_field *f = &a->fields[c->field];
     if (c->format >= DLP_ARRAY_CIFAR10) return true;
@@ -31486,7 +31928,8 @@ static void dlpi_arrays_free(dlpi_arrays *a) {
     free(a);
 }
 
-/* All columns have as many rows. */
+/* Check that all columns have equally many rows, and set the number of items. Returns DLP_OK, or
+   DLP_ERR_ARG with the error in *err. */
 static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
@@ -31506,7 +31949,7 @@ static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
 
 /* ---- rows ---- */
 
-/* Numbers of `width` bytes become little-endian, where they lie. */
+/* Turn big-endian numbers of `width` bytes into little-endian ones, in place. */
 static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
     for (uint64_t i = 0; i + width <= bytes; i += width)
         for (uint64_t k = 0; k < width / 2; k++) {
@@ -31516,7 +31959,7 @@ static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
         }
 }
 
-/* The file of a column that has a row. */
+/* Return the file of a column that has this row. */
 static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
@@ -31591,12 +32034,12 @@ DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *source) {
 
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* The first row of a chunk. */
+/* Return the number of the first row of a chunk. */
 static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
     return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
 }
 
-/* dlp_chunk_at_fn. */
+/* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
@@ -31605,8 +32048,8 @@ static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t fiel
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }
 
-/* Have bytes [at, at + n) of a mapping read into memory; where the kernel is too old for that
-   (before 5.14), at least asked for. */
+/* Have bytes [at, at + n) of a mapping read into memory. If the kernel is too old for that (before
+   5.14), they are only asked for. Returns 0, or the code of a failure. */
 static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
     enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
@@ -31619,7 +32062,8 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
     return 0;
 }
 
-/* dlp_chunk_fn: what the consumer will read is there, and in memory. */
+/* A dlp_chunk_fn: make sure that the rows are there and in memory, before the consumer reads them.
+   Returns 0, or the code of a failure. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
@@ -31636,7 +32080,8 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     return rc;
 }
 
-/* Can batches be views of the columns? */
+/* Check that batches can be views of the columns: their numbers are little-endian and aligned.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -31653,7 +32098,8 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Rows from `row` on that a chunk may have: of one file of each column. */
+/* Return how many rows a chunk that begins at `row` may have: they lie in one file of each
+   column. */
 static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -31663,7 +32109,9 @@ static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     return n;
 }
 
-/* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
+/* Compute the rows of each chunk, if columns have several files. *rows: gets them, and the caller
+   frees it; left alone if all chunks are alike. Returns DLP_OK, or DLP_ERR_MEMORY with the error in
+   *err. */
 static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
@@ -31683,7 +32131,7 @@ static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, 
     return DLP_OK;
 }
 
-/* The desc of the pipe: fields [n_columns] of its own. */
+/* Fill in the desc of a pipe of chunks. fields: [n_columns] memory for its fields. */
 static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
     uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -31722,7 +32170,7 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_de
     return rc;
 }
 
-/* The first field that the files say, and the program has set, or NULL. */
+/* Return the name of the first field that the program has set though the files say it, or NULL. */
 static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     if (d->n_items != 0) return "chunks.n_items";
     if (d->fields != NULL) return "chunks.fields";
@@ -31796,6 +32244,7 @@ typedef struct dlpi_places {
     uint64_t n, room;
 } dlpi_places;
 
+/* Append a place. Returns false if there is no memory. */
 static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     if (p->n == p->room) {
         const uint64_t room = 2 * p->room + 1024;
@@ -31808,7 +32257,7 @@ static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     return true;
 }
 
-/* The index of n items in memory. at: [n + 1], of malloc. */
+/* Return the index of n items in memory. at: [n + 1] places, of malloc; the index owns them. */
 DLPI_COLD static dlpi_index dlpi_index_of(uint64_t *at, uint64_t n) {
     dlpi_index x = {.at = at, .n = n, .memory = at};
     for (uint64_t i = 0; at != NULL && i < n; i++)
@@ -31836,8 +32285,8 @@ DLPI_COLD static void dlpi_index_head(uint64_t head[DLPI_INDEX_WORDS], const dlp
     }
 }
 
-/* The name of the index of a file: beside it, or in a directory, where a number tells files of one
-   name apart. Returns false if it is too long. */
+/* Write into `to` the name of a file's index: beside the file, or in `directory`, where a number
+   tells files of one name apart. Returns false if it is too long. */
 DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *directory,
                                       const char *path) {
     const char *slash = strrchr(path, '/');
@@ -31853,7 +32302,8 @@ DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *direct
     return n > 0 && n < DLPI_PATH_MAX;
 }
 
-/* Does a mapped index belong to the file? bytes: of the mapping. */
+/* True if a mapped index of `bytes` bytes belongs to the file that key describes. Fills in its
+   counts. */
 DLPI_COLD static bool dlpi_index_fits(dlpi_index *x, const dlpi_index_key *key, uint64_t bytes) {
     uint64_t head[DLPI_INDEX_WORDS], want[DLPI_INDEX_WORDS];
     memcpy(head, x->memory, sizeof head);
@@ -31872,7 +32322,8 @@ DLPI_COLD static void dlpi_index_free(dlpi_index *x) {
     memset(x, 0, sizeof *x);
 }
 
-/* Map the index file, if there is one that fits. */
+/* Map the index file at `path` into *x. Returns false if there is none that belongs to the file
+   that key describes; then *x is empty. */
 DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi_index_key *key) {
     dlpi_mapped m;
     memset(x, 0, sizeof *x);
@@ -31924,7 +32375,8 @@ DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
     return rc;
 }
 
-/* Where item i lies. Returns false if the index cannot be that of a file of so many bytes. */
+/* Find the bytes [*from, *to) of item i. Returns false if the index cannot be that of a file of
+   `bytes` bytes. */
 static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t i, uint64_t *from,
                                    uint64_t *to) {
     memcpy(from, x->at + i, sizeof *from); /* copied once, then checked */
@@ -32000,8 +32452,8 @@ DLPI_COLD static void *dlpi_jobs_thread(void *arg) {
     }
 }
 
-/* Run jobs 0..n - 1 in threads, of which this one is the first. Returns what the first job that
-   failed returned. */
+/* Run jobs 0..n - 1 in threads, of which this one is the first. Returns DLP_OK, or the code of the
+   lowest-numbered job that failed, with its error in *err. */
 DLPI_COLD static int dlpi_jobs_run(uint64_t n, int threads,
                                    int (*run)(void *, uint64_t, dlp_error *), void *user,
                                    dlp_error *err) {
@@ -32024,7 +32476,8 @@ DLPI_COLD static int dlpi_jobs_threads(int32_t given) {
 
 /* ---- open ---- */
 
-/* What an index of the file has to belong to, as the file is now. */
+/* Write into *key what an index of the file must belong to: its kind, length and time. Returns
+   DLP_OK, or DLP_ERR_SYSTEM with the error in *err. */
 DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_file *f,
                                       dlpi_index_key *key, dlp_error *err) {
     struct stat st;
@@ -32033,7 +32486,8 @@ DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_
     return DLP_OK;
 }
 
-/* Find the items of a file, and write the index file if there is to be one. */
+/* Find the items of a file, and write its index file. path: of the index file; "": none is written.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
                                        const dlpi_index_key *key, const char *path,
                                        dlp_error *err) {
@@ -32054,7 +32508,8 @@ DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
     return DLP_OK;
 }
 
-/* Open file i, and take its index or find its items. */
+/* Open file i, and take its index file or find its items. Returns DLP_OK, or a DLP_ERR code with
+   the error in *err. */
 DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed *x = user;
     dlpi_indexed_file *f = &x->file[i];
@@ -32070,7 +32525,8 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     return dlpi_indexed_find(x, f, &key, path, err);
 }
 
-/* Count the items of all files. */
+/* Number the items of all files, and compute the id of the data. Note a warning if an index file
+   could not be written. */
 DLPI_COLD static void dlpi_indexed_count(dlpi_indexed *x) {
     x->id = dlp_hash(x->kind, x->skip, x->n_files, 0);
     for (uint64_t i = 0; i < x->n_files; i++) {
@@ -32098,7 +32554,8 @@ DLPI_COLD static void dlpi_indexed_free(dlpi_indexed *x) {
     free(x);
 }
 
-/* Is a list of files given, by one path or by several? Else say what is wrong. */
+/* Return what is wrong with a list of files, which is one path or n paths, and set *field to the
+   field's name; NULL if nothing is wrong. */
 DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *const *paths,
                                                 uint64_t n, int32_t threads, const char **field) {
     if ((path == NULL) == (paths == NULL)) return *field = "paths", "given, or path, but not both";
@@ -32110,7 +32567,8 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *co
     return NULL;
 }
 
-/* Make the record of a source. bytes: of the record that begins with dlpi_indexed. */
+/* Allocate the record of a source, with none of its files open. bytes: of the whole record, which
+   begins with dlpi_indexed. Returns NULL if there is no memory. */
 DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const char *const *paths,
                                         uint64_t n_paths) {
     dlpi_indexed *x = calloc(1, bytes);
@@ -32127,12 +32585,13 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
 
 /* ---- items ---- */
 
-/* The file of an item. A file without items begins where the next one does. */
+/* Return the file that has an item. A file without items begins where the next one does. */
 static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *x, uint64_t index) {
     return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
-/* Say that what is at an item is not what the index promises. */
+/* Say in the item's call that the bytes at `at` are not what the index promises. Returns the code
+   of the failure. */
 DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item,
                                          uint64_t at) {
     return dlp_fail(item->call, 0,
@@ -32140,7 +32599,7 @@ DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_i
                     dlpi_path_end(f->m.path), at);
 }
 
-/* Say that an item is too long. */
+/* Say in the item's call that an item of n bytes is longer than `most`. Returns DLP_ERR_LENGTH. */
 DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_item *item,
                                        uint64_t at, uint64_t n, uint64_t most) {
     dlp_fail(item->call, 0,
@@ -32172,7 +32631,8 @@ DLPI_COLD static int dlpi_indexed_close(dlp_source *source) {
     return rc;
 }
 
-/* The user's callbacks have the user's own word; decode has the source. */
+/* Call the user's worker_init with the user's own pointer, since decode gets the source. Returns
+   its code. */
 static int dlpi_indexed_enter(void *user, int worker, void **state) {
     const dlpi_indexed *x = user;
     return x->worker_init(x->user, worker, state);
@@ -32183,7 +32643,8 @@ static void dlpi_indexed_leave(void *user, int worker, void *state) {
     x->worker_exit(x->user, worker, state);
 }
 
-/* Make the source. desc: what >>files needs beyond the places of items. */
+/* Make the source of the items that were found. desc: what >>files needs beyond the places of
+   items. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *desc,
                                          dlp_error *err) {
     dlp_files_desc d = *desc;
@@ -32209,8 +32670,9 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
     return DLP_OK;
 }
 
-/* Open all files and make the source. together: threads open several files at once; else one file
-   after the other, each searched by several threads. On failure x is freed. */
+/* Open all files and make the source in *out. together: threads open several files at once; else
+   one file after the other, each searched by several threads. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err; then x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
@@ -32255,7 +32717,8 @@ typedef struct dlpi_lines_find {
     dlpi_places *ends; /* of each stretch */
 } dlpi_lines_find;
 
-/* Find line ends in n bytes, before which 2 more bytes lie. begins: byte of the file. */
+/* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:
+   byte of the file. Returns false if there is no memory. */
 static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t *bytes, uint64_t n,
                              uint64_t begins) {
     const uint8_t *at = bytes, *end = bytes + n;
@@ -32268,7 +32731,8 @@ static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t 
     return true;
 }
 
-/* The next byte of a sparse file that is no part of a hole. before: the 2 bytes before it. */
+/* Return the next byte of a file, from `at` on, that is not in a hole, or `end`. before: the 2
+   bytes before it, which become zeros behind a hole. */
 static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_t end,
                                 uint8_t before[2]) {
     off_t data = at < end ? lseek(f->m.fd, (off_t)at, SEEK_DATA) : (off_t)at;
@@ -32277,7 +32741,8 @@ static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_
     return (uint64_t)data;
 }
 
-/* Find the line ends of stretch i. */
+/* Find the line ends of stretch i. user: the dlpi_lines_find. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     const dlpi_lines_find *find = user;
     const dlpi_indexed_file *f = find->f;
@@ -32303,14 +32768,15 @@ static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     return rc;
 }
 
-/* Bytes of a stretch: a few for each thread. */
+/* Return the bytes of a stretch, so that there are a few for each thread. */
 static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
     const uint64_t each = bytes / (4 * (uint64_t)threads);
     if (each > DLPI_LINES_STRETCH) return DLPI_LINES_STRETCH;
     return each < DLPI_LINES_LEAST ? DLPI_LINES_LEAST : each;
 }
 
-/* Put the line ends of all stretches together. tail: behind the last one a line follows. */
+/* Put the line ends of n stretches together into the file's index. tail: a line without an end
+   follows the last line end. Returns DLP_OK, or DLP_ERR_MEMORY with the error in *err. */
 DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
                                      bool tail, dlp_error *err) {
     uint64_t lines = tail, *at, k = 0;
@@ -32346,8 +32812,8 @@ DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, 
 
 /* ---- items ---- */
 
-/* Find the line in the bytes of an item. at: its first byte in the file, before which one more byte
-   was read. Returns false if these bytes are no line. */
+/* Find the line in the *n bytes at *line of an item, and set both to it. at: the item's first byte
+   in the file, before which one more byte was read. Returns false if the bytes are no line. */
 static bool dlpi_lines_cut(const dlpi_lines *l, const dlpi_indexed_file *f, uint64_t at,
                            const char **line, uint64_t *n) {
     const char *from = *line, *end = from + *n;
@@ -32404,7 +32870,8 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     return NULL;
 }
 
-/* Make the source of the lines that were found. */
+/* Make the source of the lines that were found. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;
@@ -32497,7 +32964,7 @@ typedef struct dlpi_tar_head {
     char name[DLPI_TAR_BLOCK];
 } dlpi_tar_head;
 
-/* Say what is wrong at a byte. Returns -1. */
+/* Note in t what is wrong at a byte. Returns -1. */
 DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code,
                                                                           uint64_t at,
                                                                           const char *format, ...) {
@@ -32507,7 +32974,8 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_t
     return -1;
 }
 
-/* n bytes from byte `at` on, which stay until the next call. NULL: they are not there. */
+/* Return n bytes from byte `at` on, which stay until the next call, or NULL if they are not there.
+   what: their name for the error, which is noted in t. */
 static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
     int64_t got;
     if (at > t->size || n > t->size - at) {
@@ -32526,8 +32994,8 @@ static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const
 
 /* ---- a header ---- */
 
-/* A number in octal digits, with blanks before and a blank or 0 behind; or, if the first bit is
-   set, in base 256. Returns false if it is none. */
+/* Read a number of n bytes into *to: octal digits, with blanks before and a blank or 0 behind, or,
+   if the first bit is set, base 256. Returns false if it is none. */
 static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     uint64_t value = 0;
     int i = 0;
@@ -32545,8 +33013,8 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as
-   signed: 256 less for each above 127. */
+/* True if the sum of the header h is right. Its own 8 bytes count as blanks. Old programs took
+   bytes as signed: 256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
     uint32_t sum = 8 * ' ', high = 0;
     uint64_t want;
@@ -32565,7 +33033,8 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     return "is no tar: the sum of its first header is wrong; check the path";
 }
 
-/* Read a header. Returns 1; 0: the end of the shard; -1. */
+/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 if something is wrong, which
+   is noted in t. */
 static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     static const uint8_t zeros[DLPI_TAR_BLOCK];
     const uint8_t *h;
@@ -32598,7 +33067,8 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     return 1;
 }
 
-/* Go behind the data of a member. Returns false if the shard has not as many bytes. */
+/* Move t->at behind the data of a member of `size` bytes. Returns false if the shard has fewer
+   bytes. */
 static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
     if (size > rest) {
@@ -32623,7 +33093,7 @@ static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
     return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the pax header here: %s", what);
 }
 
-/* Take a name. Returns 0 or -1. */
+/* Take a name of n bytes for the next member. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
                               const uint8_t *text, uint64_t n) {
     if (n == 0 || n >= DLPI_TAR_NAME || memchr(text, 0, (size_t)n) != NULL)
@@ -32637,7 +33107,8 @@ static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *
     return 0;
 }
 
-/* Take a record "key=value" of n bytes. global: of all members. Returns 0 or -1. */
+/* Take a pax record "key=value" of n bytes. global: it holds for all members. Returns 0, or -1 with
+   the reason noted in t. */
 static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
                                const uint8_t *key, uint64_t n, bool global) {
     const uint8_t *equals = memchr(key, '=', (size_t)n), *value;
@@ -32662,7 +33133,8 @@ static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry 
     return 0;
 }
 
-/* Take all records: "LENGTH key=value\n". Returns 0 or -1. */
+/* Take all records, "LENGTH key=value\n", of a pax header. Returns 0, or -1 with the reason noted
+   in t. */
 static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
                         uint64_t n, bool global) {
     while (n > 0) {
@@ -32680,7 +33152,8 @@ static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, con
     return 0;
 }
 
-/* Take a header that is about other members. Returns 1; 0: it is about itself; -1. */
+/* Take a header if it is about other members. Returns 1 if it is; 0 if it is a member's own; -1
+   with the reason noted in t. */
 static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
                              dlpi_tar_entry *e) {
     const uint64_t most = h->type == 'L' || h->type == 'K' ? DLPI_TAR_NAME : DLPI_TAR_PAX;
@@ -32701,7 +33174,7 @@ static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next 
 
 /* ---- members ---- */
 
-/* Find the key and the extension in a name. Returns false if it has none. */
+/* Set e->key, which parts the name into key and extension. Returns false if the name has none. */
 static bool dlpi_tar_key(dlpi_tar_entry *e) {
     const char *slash = strrchr(e->name, '/'), *base = slash != NULL ? slash + 1 : e->name;
     const char *dot = strchr(base, '.');
@@ -32710,8 +33183,8 @@ static bool dlpi_tar_key(dlpi_tar_entry *e) {
     return true;
 }
 
-/* Is a member of this type left out? has_data: whether its size says how many bytes follow.
-   Returns 1; 0: it is a file; -1. */
+/* Return 1 if a member of this type is left out; 0 if it is a file; -1 with the reason noted in t.
+   *has_data: its size says how many bytes follow. */
 static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
     *has_data = type == 'D' || type == 'V';
     if (type == '0' || type == 0 || type == '7') return 0;
@@ -32723,7 +33196,8 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
                           type == 'M' ? ", which began in another volume" : ", which is not known");
 }
 
-/* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
+/* Go to the next file that has a key, and describe it in *e. Returns 1; 0 at the end of the shard;
+   -1 with the reason noted in t. */
 static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
     dlpi_tar_head h = {.type = 0};
@@ -32749,7 +33223,8 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
 
 /* ---- samples ---- */
 
-/* Find where samples begin. add is given the place of each, and of the end. Returns 0 or -1. */
+/* Find where samples begin. add: is given the place of each sample, and of the end; returns false
+   to stop. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_samples(dlpi_tar *t, bool (*add)(void *to, uint64_t at), void *to) {
     dlpi_tar_entry pair[2];
     int rc, k = 0;
@@ -32774,7 +33249,8 @@ typedef struct dlpi_tar_sample {
     size_t used; /* bytes of text */
 } dlpi_tar_sample;
 
-/* Keep a text. Returns NULL if there is no room. */
+/* Copy a text of n bytes into the sample's memory. Returns the copy, or NULL if there is no
+   room. */
 static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
     char *to = s->text + s->used;
     if (n >= sizeof s->text - s->used) return NULL;
@@ -32793,7 +33269,8 @@ static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *
     return NULL;
 }
 
-/* Read a sample, which is all of t: a part of a shard in memory. Returns 0 or -1. */
+/* Read the one sample that t, a part of a shard in memory, consists of. Returns 0, or -1 with the
+   reason noted in t. */
 static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
     dlpi_tar_entry e;
     int rc;
@@ -32853,7 +33330,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const d
                     told->name != NULL ? ": " : "", words);
 }
 
-/* Find the member of field i: by its extensions, or its name. */
+/* Return the member of a sample that belongs to field i, by its extensions or its name, or NULL. */
 static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t i,
                                                 const dlp_tar_sample *s) {
     const char *at = d->extensions != NULL ? d->extensions[i] : d->fields[i].name;
@@ -32866,7 +33343,7 @@ static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t 
     return m;
 }
 
-/* Copy the bytes of a member into field i. */
+/* Copy the bytes of a member into field i. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const dlpi_tar_told *told,
                           const dlp_tar_sample *s, const dlp_tar_member *m) {
     uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
@@ -32885,7 +33362,7 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     return 0;
 }
 
-/* Write the fields of an item. */
+/* Write the fields of an item from its sample. Returns 0, or the code of a failure. */
 static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
                           const dlpi_tar_told *told, const dlp_tar_sample *s) {
     int rc = 0;
@@ -32902,12 +33379,14 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
     return rc;
 }
 
-/* Say what is wrong. begins: byte of the shard that t begins with. */
+/* Say in the call what is noted in t as wrong. begins: byte of the shard that t begins with.
+   Returns the code of the failure. */
 static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
     return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
 }
 
-/* Make an item of n bytes of a shard, which are in memory. begins: the first one's place. */
+/* Make an item of n bytes of a shard, which are in memory. begins: the place of the first byte.
+   Returns 0, or the code of a failure. */
 static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
                          const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
@@ -32995,7 +33474,7 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
 
 /* ---- shards that are whole in memory ---- */
 
-/* The name of a shard, if it is known. */
+/* Return the name of a shard, or NULL if it is not known. */
 static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
     return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
 }
@@ -39104,7 +39583,8 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
-/* What a new pipe has beside it. */
+/* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or,
+   without it, functions that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {
     p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
     p->used_at_first = 1;
@@ -39124,8 +39604,9 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
-/* The new pipe is the caller's, if rc is DLP_OK; else, or with out NULL, it is closed, and *err
-   says what was wrong. */
+/* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
+   the pipe is closed, and on failure its error is copied to *err. p and err may be NULL. Returns
+   rc. */
 DLPI_COLD
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     if (rc == DLP_OK && out != NULL) {
@@ -39140,7 +39621,8 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
 #define DLPI_RUN_FROM \
     offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
-/* The first field of a pipe's desc that items of known count have no use for; NULL: none is set. */
+/* Return the name of the first field of a pipe's desc that is set, and that items of known count do
+   not use. Returns NULL if none is set. */
 DLPI_COLD
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     if (d->streams != 0) return "streams";
@@ -39151,6 +39633,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
+/* Allocate a pipe without stages in *out, with a copy of desc (may be NULL), and check the desc.
+   Returns DLP_OK, or a DLP_ERR code; the error is then in *err. */
 DLPI_COLD
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
@@ -39202,7 +39686,8 @@ static const dlpi_launcher dlpi_launchers[] = {
 
 enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
 
-/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+/* Read the number up to 2^31 - 1 at *text, and move *text past it. Returns the number, or -2 if
+   there is none. */
 DLPI_COLD
 static int64_t dlpi_digits(const char **text) {
     const char *begin = *text;
@@ -39214,7 +39699,8 @@ static int64_t dlpi_digits(const char **text) {
     return *text != begin ? n : -2;
 }
 
-/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+/* Return the number that an environment variable has. Returns -1 if it is not set, -2 if it is no
+   such number. */
 DLPI_COLD
 static int64_t dlpi_env_number(const char *name) {
     const char *text = getenv(name);
@@ -39224,8 +39710,9 @@ static int64_t dlpi_env_number(const char *name) {
     return *text == 0 ? n : -2;
 }
 
-/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
-   as many; -2: no such list, or it is shorter. */
+/* Read Slurm's list of tasks of each node, "2(x3),1". Returns the tasks of this node. If node is -1
+   all nodes must have as many, or -1 is returned. Returns -2 if it is no such list, or too
+   short. */
 DLPI_COLD
 static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     int64_t tasks = -2, nodes = 0;
@@ -39245,7 +39732,8 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* The first of the variables that Slurm has had for this list over the years. */
+/* Return the name of the first variable that is set, of those that Slurm has had for this list over
+   the years. */
 DLPI_COLD
 static const char *dlpi_slurm_name(void) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
@@ -39262,7 +39750,8 @@ static int64_t dlpi_slurm_number(const char *name) {
     return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
 }
 
-/* A pair of variables: a number below a number. */
+/* Check that a pair of variables are numbers, the first below the second. low, high: their names.
+   r, w: their values. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
     if (r < 0 || w < 1)
@@ -39275,8 +39764,8 @@ static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w
     return DLP_OK;
 }
 
-/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
-   rank. */
+/* True if this launcher has left its rank and world in the environment: *r and *w. A Slurm batch
+   script has half of them, and is no rank. */
 DLPI_COLD
 static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
     *r = dlpi_env_number(by->rank);
@@ -39284,9 +39773,10 @@ static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
     return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
 }
 
-/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
-   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
-   ranks as they come, and the daemons of an MPI that Slurm has started. */
+/* Refuse two launchers with as many ranks that number this process differently. Launchers nest: one
+   that has started another has as many ranks or fewer, and other numbers for them. The exceptions
+   are torchrun, which numbers its ranks as they come, and the daemons of an MPI that Slurm has
+   started. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
     bool first = by == dlpi_launchers;
@@ -39303,7 +39793,8 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
     return DLP_OK;
 }
 
-/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+/* Find rank and world_size in the environment. *by: the launcher that set them, or NULL if there is
+   none: then the rank is 0 of 1. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
     to->rank = 0;
@@ -39322,7 +39813,8 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Rank and ranks on this node as l says them; *found: it does. */
+/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns
+   DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
     const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
@@ -39340,7 +39832,8 @@ static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, 
     return DLP_OK;
 }
 
-/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+/* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
+   and world: RANK=$SLURM_PROCID. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 DLPI_COLD
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
     bool found = false;
@@ -39359,7 +39852,8 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
 
 /* ---- cores ---- */
 
-/* Has the process begun with this in its environment? Not known of another user's. */
+/* True if process pid began with this entry in its environment. False also if it is another user's
+   and cannot be read. */
 DLPI_COLD
 static bool dlpi_began_with(int64_t pid, const char *entry) {
     char path[64], *one = NULL;
@@ -39374,8 +39868,8 @@ static bool dlpi_began_with(int64_t pid, const char *entry) {
     return has;
 }
 
-/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
-   is seen, as in a container of our own. */
+/* Return the process id of the launcher: the nearest ancestor that does not know our rank, past
+   shells and wrappers. Returns 0 if none is seen, as in a container of our own. */
 DLPI_COLD
 static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     char entry[64], path[64];
@@ -39392,7 +39886,8 @@ static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     return pid;
 }
 
-/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+/* Return a number by which CPUs can be sorted: hyperthreads of a core, and cores of a socket, are
+   neighbours. */
 DLPI_COLD
 static uint64_t dlpi_cpu_place(int cpu) {
     static const char *const files[] = {"physical_package_id", "core_id"};
@@ -39407,7 +39902,7 @@ static uint64_t dlpi_cpu_place(int cpu) {
     return place << 12 | (uint64_t)cpu;
 }
 
-/* The CPUs of the set in their order of places. */
+/* Write the CPUs of a set into to[], sorted by place. Returns how many there are. */
 DLPI_COLD
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
@@ -39419,7 +39914,7 @@ static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     return n;
 }
 
-/* This rank's piece of what all of the node may use. */
+/* Give this rank its share of the n CPUs that all ranks of the node may use. */
 DLPI_COLD
 static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     uint64_t from = to->local_rank * n / to->local_world_size;
@@ -39429,8 +39924,9 @@ static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     to->cores = to->n_cpus;
 }
 
-/* It has been confined to these. If the node has fewer than all ranks would have so, some share
-   theirs, as where each has a socket: its part of them counts. */
+/* Give this rank the n CPUs that it has been confined to. node: CPUs of the node. If the node has
+   too few for so many in each rank, ranks share CPUs, as where each has a socket: then `cores` is
+   its part of them. */
 DLPI_COLD
 static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
     uint64_t most = node / to->local_world_size;
@@ -39491,7 +39987,8 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Once in a process: as one of many this reads all that the others read, too. */
+/* Warn, once in a process, if a launcher has started several ranks and the pipe's desc has no rank:
+   each rank then reads all items. */
 DLPI_COLD
 static void dlpi_ranks_warn(dlp_pipe *p) {
     static int32_t said;
@@ -39522,7 +40019,7 @@ static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     return dlpi_added(p, st, dlpi_repeat_check(p));
 }
 
-/* Is the stage added last one that makes items of what fetch writes? */
+/* True if the stage added last makes items of what fetch writes. */
 DLPI_COLD
 static bool dlpi_last_expands(const dlp_pipe *p) {
     return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
@@ -39599,7 +40096,8 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_ranks(p, d->batch_size);
 }
 
-/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+/* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
+   *first is NULL. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
                            uint64_t **first) {
@@ -39686,7 +40184,8 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
-/* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
+/* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only the rows of the first batch
+   are looked at. */
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
@@ -39739,7 +40238,8 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return rc;
 }
 
-/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
+/* Set the error that the consumer holds all batches that it may, and return DLP_ERR_HELD. It is no
+   error of the pipe: it is told until a batch is released. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
@@ -39749,7 +40249,7 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
 
-/* May the caller take batches? DLP_OK, or why not. */
+/* Return DLP_OK if the caller may take batches, else DLP_ERR_STATE or DLP_ERR_FORKED. */
 static int dlpi_may_take(const dlp_pipe *p) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
@@ -39935,8 +40435,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
-/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
-   refused. */
+/* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
+   wrong the number has no meaning. */
 static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
     for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
@@ -39964,7 +40464,7 @@ typedef struct dlpi_flat {
     int32_t end, longest;
 } dlpi_flat;
 
-/* A segment ends here, unless it has no tokens. */
+/* Note that a segment ends at token `end`, unless the segment has no tokens. */
 static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (end == x->end) return;
     if (end - x->end > x->longest) x->longest = end - x->end;
@@ -39973,8 +40473,8 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (x->bounds != NULL) x->bounds[x->n] = end;
 }
 
-/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
-   consumer's, who may have written others. */
+/* Note the segments of a row with n bounds and `tokens` tokens. Returns false if the bounds are not
+   valid: the consumer may have written over them. */
 static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
     const int32_t from = x->end;
     for (int64_t i = 0; i < n; i++) {
@@ -40039,7 +40539,8 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* there: where each field of the chunk's first row lies. */
+/* Copy the run's rows from memory of the user into the chunk's buffer. there: the address of each
+   field of the chunk's first row. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -40053,7 +40554,8 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
     }
 }
 
-/* The run's rows are in memory already. */
+/* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
+   copy them unless views lie in place. Returns 0, or the code of a failure. */
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40074,7 +40576,8 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     return rc;
 }
 
-/* Load the run of rows that has gathered in l, if any. */
+/* Load the run of rows that has gathered in l, if there is one. Returns 0, or the code of a
+   failure. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40091,8 +40594,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     return d->load(d->user, &shown);
 }
 
-/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
-   neighbours. */
+/* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
+   are neighbours. Returns 0, or the code of a failure. */
 static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
     const dlpi_split *c = dlpi_split_of(l->w->p);
     uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
@@ -40114,8 +40617,9 @@ static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp
     return dlpi_load_run(l, it);
 }
 
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
+/* Load the rows of a chunk that this rank wants. A chunk that replaces another one must have as
+   many rows, because the batches are known in advance. Returns 0, DLP_SKIP if it has fewer, or the
+   code of a failure. */
 static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     const dlp_pipe *p = w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40142,6 +40646,8 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
+/* Callback of the fetch stage: load a chunk. If chunks stay, it is loaded once, though several
+   batches under way may be the same chunk. Returns 0, or the code of a failure. */
 static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
@@ -40182,7 +40688,8 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 /* ---- parts whose items are made on in the same cell ---- */
 
-/* The counts of all parts, if they are known in advance. */
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
     const dlp_part_desc d = x->part;
@@ -40199,7 +40706,8 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
     return rc;
 }
 
-/* The stage makes items out of those of parts. */
+/* Let the stage make its items out of the items of parts. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_expand *x = st->self;
@@ -40226,7 +40734,8 @@ static int dlpi_node_repeat(dlpi_table *t) {
     return dlpi_add_repeat(t->p);
 }
 
-/* What the list's order and the pipe's desc both say is said once, or alike. */
+/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
     const struct {
@@ -40242,8 +40751,9 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     return DLP_OK;
 }
 
-/* A saved state knows which data it is of by function_id, but where that is the user's own number
-   for an order. */
+/* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
+   Nothing is done if function_id is the user's number of an order. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                           dlp_sampler_desc *s) {
@@ -40386,7 +40896,8 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
-/* How many items a fetch row reads: all, or those of one dataset of the list's mix. */
+/* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
@@ -40410,7 +40921,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* The dataset of a fetch row. */
+/* Write the dataset of a fetch row into *ds. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
@@ -40436,7 +40947,8 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     return DLP_OK;
 }
 
-/* What a fetch row says, as descs. */
+/* Write what a fetch row says into *f, whose dataset is *ds. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
@@ -40456,7 +40968,8 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Give the workers of a row the callbacks of the row's source. */
+/* Give the workers *w of a row the callbacks of the row's source, if the source has any. source may
+   be NULL. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
@@ -40477,14 +40990,15 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 
 /* ---- rows that run in the attempts of the stage before ---- */
 
-/* Does a row run in the attempts of the stage before? Else it gets a stage of its own. */
+/* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. */
 DLPI_COLD
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
            !dlpi_workers_given(&node->workers);
 }
 
-/* Does a later fetch? A wrong desc goes to a stage of its own, which refuses it. */
+/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
+   its own, which refuses it. */
 DLPI_COLD
 static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
                               const dlp_dataset *ds) {
@@ -40494,6 +41008,8 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
+/* Add a row's callback `row`, and its n fields f, to the stage before it. Returns DLP_OK, or the
+   pipe's error code. */
 DLPI_COLD
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
                           uint32_t n) {
@@ -40502,7 +41018,8 @@ static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row,
     return dlpi_chain_add(t->p, &t->p->stages[t->chained - 1], &row, f, n);
 }
 
-/* The row behind this one, which has stage id, may run in the attempts of that stage. */
+/* Note if the next row may run in the attempts of stage `id`, which the present row has added.
+   Returns id. */
 DLPI_COLD
 static int dlpi_row_chainable(dlpi_table *t, int id) {
     const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
@@ -40568,7 +41085,8 @@ static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) 
     return node->map.fields;
 }
 
-/* A map's desc has one callback, that of its place. */
+/* Check that a map row has the callback of its place: item before the batch, batch behind it.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
@@ -40611,7 +41129,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- push: what producers give ---- */
 
-/* True if the desc of a push is well. */
+/* Check the desc of a push row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
@@ -40623,7 +41141,8 @@ static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }
 
-/* The sampler and the epoch of a table that begins with a push. */
+/* Add the sampler and repeat stages of a table that begins with a push. Returns a stage number, or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
@@ -40651,7 +41170,7 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
-/* Is this name one of those in a text with blanks between them? */
+/* True if `name` is one of the names in the text `names`, which has blanks between them. */
 DLPI_COLD
 static bool dlpi_names_have(const char *names, const char *name) {
     const size_t n = name != NULL ? strlen(name) : 0;
@@ -40674,7 +41193,7 @@ static uint32_t dlpi_names_count(const char *names) {
     return n;
 }
 
-/* The map after a fetch in which fields may end. NULL: none. */
+/* Return the map in which fields of the present fetch end, or NULL if there is none. */
 DLPI_COLD
 static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
@@ -40685,7 +41204,8 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
-/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+/* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
+   end in `map`. node: the fetch row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
     const dlp_node *before = node - 1;
@@ -40703,9 +41223,10 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
                                map->name);
 }
 
-/* Part the fields of a fetch: those that stay come first. */
+/* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
+   end in a later map. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
-static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
+static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
@@ -40739,8 +41260,8 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
-/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
-   datasets. */
+/* Add the stage with the cells of fields that end, behind the present fetch. In a mix it is added
+   behind the last fetch of the mix. Returns a number from 0 on, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
     const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
@@ -40755,7 +41276,8 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlpi_add_scratch(t->p, &d);
 }
 
-/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
+/* Find which fields end in a map that runs in a cell: a bit for each in *ends. f: all n fields of
+   the map's level, of which the map's own come last. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
@@ -40782,7 +41304,8 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
-/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+/* Return the first row between the present map and the cells of makers or a push that does not work
+   on items. Returns NULL if there is no such row. */
 DLPI_COLD
 static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
@@ -40791,8 +41314,9 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     return NULL;
 }
 
-/* How a map in which fields end sees the fields: in the order of the table. The row has those that
-   stay, then those that the map adds; the cells of those that end come last. */
+/* Compute in *seen where a map in which fields end finds each field, so that it sees them in the
+   order of the table. The row has the fields that stay, then those that the map adds; the cells
+   with the fields that end come last. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
@@ -40837,8 +41361,8 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* ---- load, window ---- */
 
-/* The window after the rows that are being added: its items; 0: that row is no window. A cache may
-   stand before it. */
+/* Return the items of the window behind the rows that are being added, or 0 if that row is no
+   window. A cache may stand between. */
 DLPI_COLD
 static uint32_t dlpi_window_after(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
@@ -40857,8 +41381,9 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
-/* The first field of a load's desc that another row says, and which; NULL: none is set. A loader,
-   which has no rows, sets them. */
+/* Return the name of the first field of a load's desc that is set though another row says it;
+   *where tells which row. Returns NULL if none is set. A loader, which has no rows, sets these
+   fields. */
 DLPI_COLD
 static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     *where = "list.n_items";
@@ -40873,7 +41398,8 @@ static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     return dlpi_workers_given(&d->workers) ? "workers" : NULL;
 }
 
-/* What the source of a load row says of its parts. */
+/* Take into *d what the source of a load row says of its parts. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const dlp_source *source = d->source;
@@ -40892,7 +41418,8 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
-/* A load's desc says nothing that another row says. */
+/* Refuse fields of a load's desc that another row says. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
     const char *where, *given = dlpi_load_given(&node->load, &where);
@@ -40901,7 +41428,8 @@ static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
                        "%s is set in load, must be 0; set %s instead", given, where);
 }
 
-/* The desc of a load row, with what other rows and the pipe's desc say. */
+/* Write into *d the desc of a load row, with its count of parts. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const int rc = dlpi_load_own(t, node);
@@ -40967,11 +41495,11 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
     return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
-/* What reads the inputs of an expand directly after the list: nobody does. */
+/* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 DLPI_COLD
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
-/* Add fields to those of the present level. */
+/* Add n fields to those of the present level. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
                              const dlp_field *f, uint32_t n) {
@@ -40984,7 +41512,8 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     return DLP_OK;
 }
 
-/* Add a step to the present level. It sees the fields of the level from `first` on. */
+/* Add a filter or map, as the last step, to the present level. The step sees the fields of the
+   level from step.first on. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -40996,7 +41525,7 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
-/* A cell has levels for so many rows that begin one. */
+/* Refuse a row that would begin one level more than a cell has. Returns the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
     return dlpi_node_bad(t, node,
@@ -41004,7 +41533,8 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
-/* A load behind a push, or behind other rows: each item is a part. The row behind it fetches. */
+/* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
@@ -41085,7 +41615,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                             (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
 }
 
-/* A map in which fields end is the last step of its level. The next level has the other fields. */
+/* Take a map in which fields end: it is the last step of its level, and the next level has the
+   other fields. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -41126,7 +41657,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
                             (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
 }
 
-/* Whose items an expand shuffles is told apart only if no other row makes items. */
+/* Refuse expand.shuffle_items beside other rows that make items. Returns the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
@@ -41159,7 +41690,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
-/* Take one of these rows. */
+/* Take one of the rows up to the last maker into *m. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->pack != NULL && dlpi_node_ends(node))
@@ -41183,7 +41714,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* The workers of two rows that run in the same workers: one of the two says which. */
+/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns
+   DLP_OK, or the pipe's error code if both do. */
 DLPI_COLD
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
                             dlp_workers_desc *to) {
@@ -41197,7 +41729,8 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
         before->name);
 }
 
-/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+/* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
+   joined rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
@@ -41235,7 +41768,8 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* Several threads of a worker that fetch are so many workers, each with a cell. */
+/* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     dlp_fetch_desc *f = &m->f;
@@ -41259,7 +41793,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* A push: add the stage that reads it. */
+/* Add the stage that reads a push before makers. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
@@ -41282,7 +41816,7 @@ static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     return rc < 0 ? rc : DLP_OK;
 }
 
-/* The stage that reads a push gives the records to x. */
+/* Let the stage that reads the push of these rows, if they have one, give its records to x. */
 DLPI_COLD
 static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
@@ -41293,7 +41827,8 @@ static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_e
     }
 }
 
-/* The inputs of the first level. */
+/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
@@ -41316,7 +41851,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
-/* The desc of the last expand, or of filters alone. */
+/* Return the desc for the stage: that of the last expand, or one without expand if there are
+   filters alone. */
 DLPI_COLD
 static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     dlp_expand_desc d = {.expand = NULL};
@@ -41335,8 +41871,8 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
     return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first.
-   Behind a push there may be no row. */
+/* Return the row that names the stage: the pack or last expand, else the first filter, else the
+   first row. Behind a push there may be no row. */
 DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     static const dlp_node pushed = {.name = "records"};
@@ -41348,7 +41884,7 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* The stage that makes items. */
+/* Add the stage that makes items. Returns its number, or a DLP_ERR code. */
 DLPI_COLD
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
@@ -41364,7 +41900,8 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_add_expand(t->p, &d, &c);
 }
 
-/* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+/* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
+   items' fields. Returns the stage's number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
@@ -41382,7 +41919,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* How many items may be made of an input. */
+/* Set how many items may be made of an input at most. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
@@ -41397,7 +41934,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+/* Copy the levels to x, and the fields of the levels above the first to all[]. Returns how many
+   fields these are. */
 DLPI_COLD
 static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
@@ -41413,7 +41951,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     return n;
 }
 
-/* Give the stage its levels, and a copy of their fields. */
+/* Give the stage its levels, and a copy of their fields. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
@@ -41431,7 +41970,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* The stage that copies the items into rows. */
+/* Add the fetch stage that copies the last level's items into rows. Returns the stage's number, or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
@@ -41440,7 +41980,8 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
-/* Let an asynchronous source read the inputs into their cells. */
+/* Let an asynchronous source read the inputs into their cells. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
@@ -41452,7 +41993,8 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     return rc;
 }
 
-/* Such rows stand behind the first fetch, a load, or the list. */
+/* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
+   the list. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
     const int32_t first = t->nodes[1].verb;
@@ -41463,7 +42005,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
                          "filter (an expand also after the list)");
 }
 
-/* The last row that makes items: it adds the stage of all rows up to it. */
+/* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
+   stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
@@ -41495,7 +42038,8 @@ static bool dlpi_parts_given(const dlp_part_desc *d) {
            d->window != 0 || d->weights != NULL || d->source != NULL;
 }
 
-/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+/* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
+   out of the load row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
@@ -41520,8 +42064,8 @@ static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
     return DLP_OK;
 }
 
-/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
-   workers. */
+/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
+   workers. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
                               dlp_nodes *to) {
@@ -41549,7 +42093,8 @@ typedef union dlpi_joined_inner {
 
 #define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
 
-/* What is there of branches that were taken, should the table be refused. */
+/* Describe in `out` the memory of branches that were taken, to free it if the table is refused.
+   Returns the number of blocks. */
 DLPI_COLD
 static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const size_t base = DLPI_JOINED_AT + offsetof(dlpi_joined, j);
@@ -41594,7 +42139,9 @@ static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
                        t->joins->name);
 }
 
-/* Only maps stand between makers. They run in the workers of the branches. */
+/* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
+   window may stand there. They run in the workers of the branches. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
@@ -41620,7 +42167,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     return DLP_OK;
 }
 
-/* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+/* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
+   of joined rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
@@ -41653,8 +42201,8 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
 
 /* ---- split: batches that are views of a chunk ---- */
 
-/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
-   those buffers, and its own that the consumer does not hold. */
+/* Set how many chunks may be under way, and how many of these in CPU buffers. With a device these
+   are the CPU buffers, and those device buffers that the consumer does not hold. */
 DLPI_COLD
 static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split *to) {
     const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
@@ -41699,8 +42247,8 @@ static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
-/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
-   not the branch's. */
+/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
+   inputs are shuffled. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             dlpi_makers *m) {
@@ -41759,7 +42307,8 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
     return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
 }
 
-/* What of a list behind the first is its own. */
+/* Check the list of a branch behind the first one, and take its count. Returns DLP_OK, or the
+   pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
@@ -41779,7 +42328,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Begin a branch. */
+/* Begin a branch at its list or push row. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
@@ -41792,8 +42341,9 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
 }
 
-/* The stage of all branches has one policy, so branches say alike what both say. said: the branch
-   that said it before. */
+/* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
+   all branches has once. said: the name of the branch before. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w,
@@ -41823,7 +42373,8 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+/* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
+   desc of branch k. */
 DLPI_COLD
 static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
@@ -41837,8 +42388,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* What is known of how many items an input of a branch has. Without a row that makes items, it has
-   as many as load gives, or one. */
+/* Note in *f what is known of an input's items: without a row that makes items, an input has as
+   many as load gives, or one. */
 DLPI_COLD
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
@@ -41851,8 +42402,9 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
         f->least_items = m->part.min_items;
 }
 
-/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
-   not, nobody knows how many items a failed input has. */
+/* Decide which branches of a zip leave a row out for an input that is left out: those with one item
+   in each input. In other branches nobody knows how many items a failed input has, so
+   DLP_ON_ERROR_DROP is refused. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
@@ -41866,7 +42418,8 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
     return DLP_OK;
 }
 
-/* Add the workers of the next branch to those of the branches before it. */
+/* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
+   before it. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
                              dlp_workers_desc *all, const dlpi_makers *m) {
@@ -41900,7 +42453,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Each team calls its own callbacks. */
+/* Number the workers of each team. If there are several teams, let each call its own callbacks. */
 DLPI_COLD
 static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
@@ -41916,8 +42469,8 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     all->worker_user = j;
 }
 
-/* A state knows the data of a branch by the id of its source, too. The first list has that of the
-   first branch. */
+/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
+   list has that of the first branch already. */
 DLPI_COLD
 static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
@@ -41925,7 +42478,8 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
     if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
 }
 
-/* Take the rows of a branch, from its list on; t->at is the row behind the list. */
+/* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
+   Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
@@ -41955,7 +42509,8 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     return rc;
 }
 
-/* A branch has a list, and then the rows that run in one cell. */
+/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns
+   DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
@@ -41971,7 +42526,8 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                          "load, fetch, map, expand and filter");
 }
 
-/* from of a zip or mix names the last row of each branch. */
+/* Check that `from` of the zip or mix names the last row of each branch, and that each row may
+   stand in a branch. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
@@ -41997,7 +42553,8 @@ static int dlpi_branches_from(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Only rows like these stand behind a zip or mix. */
+/* Check that each row behind the zip or mix may stand there. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_branches_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
@@ -42019,7 +42576,9 @@ static int dlpi_branches_after(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* The fields of a row: all fields of a zip, or those that the branches of a mix have alike. */
+/* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
+   branches. The branches of a mix must have the same fields. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
@@ -42053,7 +42612,8 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
     return DLP_OK;
 }
 
-/* The stage that copies items of the branches into rows. */
+/* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
+   Returns a stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
@@ -42071,7 +42631,8 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
     return dlpi_copies_add(t, w, &ds, &f);
 }
 
-/* Add what is made of the joined rows. */
+/* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
+   stage that copies the items. Returns a stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                                 const dlp_workers_desc *w) {
@@ -42099,7 +42660,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     return dlpi_makers_copies(t, &m);
 }
 
-/* Add all rows up to this one, which joins them, and makers behind it. */
+/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number,
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
@@ -42150,7 +42712,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- out: the last rows of a table ---- */
 
-/* The last row that is no out. */
+/* Return the last row of the table that is not an out. */
 DLPI_COLD
 static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
     const dlp_node *node = t->nodes;
@@ -42158,7 +42720,7 @@ static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
     return node;
 }
 
-/* The row that an out reads, or NULL. */
+/* Return the row that an out reads, or NULL if no row above has that name. */
 DLPI_COLD
 static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
     if (node->from == NULL) return node - 1;
@@ -42167,7 +42729,8 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
     return NULL;
 }
 
-/* The first out: dlp_pipe_next gives its batches, and it waits for all of them. */
+/* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
+   wait for all batches. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
@@ -42257,8 +42820,9 @@ DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
 
 /* ---- batch, transfer ---- */
 
-/* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
-   desc. With turns each worker of the first fetch has so many. */
+/* Set the pipe's prefetch_factor, the batches ahead of the consumer, from the capacity of the batch
+   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns DLP_OK,
+   or the pipe's error code. */
 DLPI_COLD
 static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->prefetch_factor;
@@ -42344,7 +42908,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
 static const dlpi_table_ops dlpi_table_kinds = {
     .verbs = dlpi_verbs,
     .later = dlpi_node_fetch_later,
-    .part = dlpi_ends_part,
+    .part = dlpi_ends_sort,
     .ends = dlpi_ends_add,
     .see = dlpi_ends_see,
     .which = dlpi_ends_which,
@@ -42381,7 +42945,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add the stages of a table to a pipe without stages. */
+/* Add the stages of a table to a pipe without stages. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
@@ -42391,7 +42955,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
-/* Make a pipe of a table, up to its start. */
+/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
@@ -42407,7 +42972,8 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
-/* Start a pipe of a table, or prepare its start. */
+/* Start the pipe of a table; with desc.later only prepare its start. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_table_start(dlp_pipe *p) {
     return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
@@ -42458,8 +43024,8 @@ typedef struct dlpi_loader {
     dlp_pipe_desc run;
 } dlpi_loader;
 
-/* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. */
+/* Give the fields of a loader's stages the values of the short names that stand for them. Refuse a
+   short name and a field that differ. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     struct {
@@ -42514,8 +43080,9 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
     return d->reader != NULL ? "dataset.reader" : NULL;
 }
 
-/* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
-   source. A source that has a fetcher says how it fetches, but for how many are in flight. */
+/* Take the dataset of a loader, its own or that of its source, into *l. A filter may be set beside
+   the source. A source that has a fetcher says how it fetches, but not how many items are in
+   flight. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
@@ -42552,7 +43119,8 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     return dlpi_loader_short(p, d, l);
 }
 
-/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
+/* Set up the classic topology: each worker gets whole batches in turn, and with a collate a batch
+   worker for each collates them. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
@@ -42568,7 +43136,8 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     return DLP_OK;
 }
 
-/* Classic, and several items at once in each worker: as many batches for each as these are of. */
+/* Set up the concurrent topology: the classic one, with several items in flight in each worker, and
+   so many batches for each that these items fit. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
@@ -42596,7 +43165,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 
 /* ---- the rows of its table ---- */
 
-/* The list, and what holds for the run. */
+/* Add the row of the list, and copy the desc of the run. */
 DLPI_COLD
 static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
@@ -42620,7 +43189,7 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-/* Without a device there is no transfer node. */
+/* Add the transfer row, if the loader has a device. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
@@ -42657,7 +43226,9 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     return rc == DLP_OK ? dlpi_loader_device(p, &d->transfer, to) : rc;
 }
 
-/* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
+/* Fill the table *to as a loader's desc says. *p becomes a pipe without stages; it has the error,
+   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns DLP_OK, or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -42706,7 +43277,8 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
-/* Copy a desc, with what its source says of the rows, and what it says by a short name. */
+/* Copy a desc into *d, with what its source says of the rows. A short name and the long one that it
+   stands for get one value. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
@@ -42782,7 +43354,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
                        "at least max_held + 1 without a device");
 }
 
-/* The order and the counts of a pass. */
+/* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
+   last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
                              dlp_split_desc *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
@@ -42799,7 +43372,8 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
     run->epochs = train ? d->epochs : 1;
 }
 
-/* A chunk's fields: one more dimension before a row's. */
+/* Write into `out` the fields of a chunk: those of a row, with `room` rows as the first
+   dimension. */
 static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
@@ -42809,7 +43383,8 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
     }
 }
 
-/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+/* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
+   chunks are not shuffled. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
@@ -42826,7 +43401,8 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* The rows of a pipe of chunks. */
+/* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
+   _DEVICE. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_split_desc split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
@@ -42863,7 +43439,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     return DLP_OK;
 }
 
-/* Make a pipe, and the rows that it is to have. *p has what is wrong; NULL: *err has. */
+/* Make a pipe without stages, and the table of nodes for it. Returns DLP_OK, or a DLP_ERR code. The
+   error is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
                              dlp_error *err) {
     int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -42877,7 +43454,8 @@ typedef struct dlpi_choice {
     char why[120];
 } dlpi_choice;
 
-/* Is there room for what the plan wants of the device? The rest is *host's. */
+/* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
+   of the plan that lie in CPU memory. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
     const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
     uint64_t bytes = dlpi_sink_bytes(p), room = 0;
@@ -42894,7 +43472,8 @@ static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choi
     return false;
 }
 
-/* May DLP_PRELOAD_AUTO choose this one? */
+/* True if DLP_PRELOAD_AUTO may choose to->preload: the pipe of table t fits into memory. If not,
+   to->why says why. The stages are added to p, which is only for this check. */
 static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nodes *t,
                             dlpi_choice *to) {
     uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
@@ -42913,7 +43492,9 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nod
     return false;
 }
 
-/* The first of them that fits. What is wrong with the desc is told when its pipe is made. */
+/* Set to->preload: as the desc says, or, for DLP_PRELOAD_AUTO, the first that fits of device, CPU
+   and none. Returns DLP_OK, or a DLP_ERR code if no pipe could be made. Other errors of the desc
+   are told when its pipe is made. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
                               dlp_error *err) {
     to->preload = d->preload;
@@ -42931,6 +43512,7 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nod
     return DLP_OK;
 }
 
+/* Warn, as information, which preload DLP_PRELOAD_AUTO has chosen. */
 static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
     if (to->preload == DLP_PRELOAD_NONE)
         dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
@@ -42971,6 +43553,8 @@ DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc
     return dlpi_opened(out, p, rc, err);
 }
 
+/* Call on_step for one batch, release the batch, and call on_epoch after the last one. Returns
+   DLP_OK, DLP_END if the run is to stop, or a DLP_ERR code. */
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
     const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -43008,7 +43592,7 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 
 /* ---- states of several ranks, joined ---- */
 
-/* What one is to the first: it differs in its streams alone. */
+/* True if two states differ in their streams alone. */
 DLPI_COLD
 static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     dlpi_state x = *a, y = *b;
@@ -43036,8 +43620,8 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           i);
 }
 
-/* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
-   many have. */
+/* Copy the place of stream s, a cursor or a path, out of the states into `to`. *by: gets how many
+   states have the stream. Returns DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
 DLPI_COLD
 static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
                              const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
@@ -43057,6 +43641,8 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
     return DLP_OK;
 }
 
+/* Check that all states are of one batch, and set *all to the cursors of all their streams. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
@@ -43162,8 +43748,8 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
 
 /* ---- looking at a pipe ---- */
 
-/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
-   the figures of kinds. Returns DLP_OK, or why not. */
+/* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
+   figures of each kind of stage. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE or DLP_ERR_FORKED. */
 DLPI_COLD
 static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
     if (p == NULL || !right) return DLP_ERR_ARG;
@@ -43224,7 +43810,8 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* ---- pictures of a pipe ---- */
 
-/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+/* Copy a counter's ring into *out, oldest sample first. The caller frees out->samples. Returns
+   DLP_OK, or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
@@ -43255,7 +43842,8 @@ static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
 }
 
-/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+/* Copy the rings of all counters. curves: [DLP_MAX_COUNTERS], zeroed; the caller frees them, also
+   after a failure. Returns DLP_OK, or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     int rc = DLP_OK;
@@ -43265,7 +43853,8 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return rc;
 }
 
-/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+/* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
+   valid. pen: what writes it. Returns DLP_OK, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
                               const dlp_trace_window *window, dlpi_pen *pen) {

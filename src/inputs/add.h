@@ -11,6 +11,10 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
+/* Begin a new stage at the end of the pipe's array of stages, with a copy of the workers' desc `w`
+   (may be NULL). The stage's name is that of the node, else of `w`, else `name`. Returns the stage,
+   which does not count before dlpi_added. Returns NULL if the pipe has an error, which may be set
+   here. */
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
     dlpi_stage *st;
@@ -93,8 +97,9 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- the stage is added ---- */
 
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
+/* Make a stage of dlpi_add count, unless its checks failed. `rc`: the code of these checks; any
+   other code than DLP_OK is returned. Copies the CPU numbers of the desc, which the caller owns.
+   Returns the number of the stage, or a DLP_ERR code, which is negative. */
 static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     if (rc != DLP_OK) return rc;
     if (st->w.n_affinity > 0) {

@@ -27,14 +27,16 @@
 
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
-/* Do items of this rank follow the batch in slot s? */
+/* True if more follows in this rank after the batch in slot s: more items if batches of holes may
+   follow (all_items), else another batch of the epoch. */
 static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     const dlpi_source_state *state = dlpi_slot_source(p, s);
     if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
     return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
 }
 
-/* What this rank says: of batch b, the next one, and those after it. */
+/* Return the number that this rank gives to the all-reduce. It is twice the count of this rank's
+   whole batches from batch b on, plus 1 if another batch surely follows the last of them. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
@@ -50,7 +52,9 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     return 2 * n + more;
 }
 
-/* The all-reduce did not go as it should, or another rank has failed. */
+/* Fail the pipe: the all-reduce returned a value that it cannot have, or another rank has failed.
+   mine: what this rank gave. all: what `agree` returned. what: "least" or "most", for the message.
+   Returns the DLP_ERR code. */
 static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
     if (mine == 0 && all == 0)
@@ -69,8 +73,9 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
-   of the rank which is out last. Any number above n says that more follow. */
+/* Ask all ranks which of the next n batches, from batch b on, is the last with items, and end the
+   epoch at the last one of all ranks. A rank that gives n + 1 says that more items follow. Returns
+   DLP_OK, or a DLP_ERR code if the pipe has failed. */
 static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     int64_t mine = 0, all;
@@ -87,13 +92,17 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     return DLP_OK;
 }
 
-/* Are we in the middle of an epoch of which this rank has no batch? rc and s: as next has them. */
+/* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
+   dlp_pipe_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of
+   the batch. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
 }
 
-/* Some rank has no batch in this epoch: all leave it. rc: as next has it. */
+/* Leave the present epoch, because a rank has no batch in it. rc: what dlp_pipe_next is about to
+   return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
+   DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.epoch;
     dlpi_epoch_leave(p, p->after.epoch);
@@ -101,7 +110,9 @@ static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
 
-/* All ranks ask: rc: an error of this one, DLP_END, or DLP_OK and b, its next batch, in slot s. */
+/* Ask all ranks how many batches each of them has, and note the least number as agreed. rc: DLP_OK
+   with batch b in slot s as the next one, DLP_END, or the error of this rank. Returns DLP_OK if
+   batches were agreed on, else what dlp_pipe_next is to return. */
 static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const bool over = dlpi_agree_over(p, rc, s);
@@ -118,8 +129,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
-/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
-   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+/* Ask the other ranks, if no agreed batch is left, before batch b of slot s, or an error in its
+   place, is delivered. Set DLP_BATCH_LAST on the last agreed batch.
+   rc: what dlp_pipe_next is about to return. If it is positive and not the end (a time-out, a
+   stop), nothing is asked: it is no step. Returns rc, or the code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
     const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);

@@ -34,31 +34,35 @@ typedef struct dlpi_arrivals {
     bool over;               /* the reader's: it has said that the stream has ended */
 } dlpi_arrivals;
 
-/* Scheduler: let the reader have cell c, which is closed, for as many records as its run has. */
+/* Scheduler: close cell c and give it to the reader, which may fill it with as many records as the
+   cell's run has. ticket: that of the cell. */
 static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64_t ticket) {
     dlpi_claim_done(&dlpi_input_at(p, c)->state, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 */
     a->cells[a->wanted % a->n] = c;
     dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
 }
 
-/* Scheduler: cell c, the first of stream x that was not known, has arrived: what is in it? */
+/* Scheduler: copy from cell c how many records the reader put into it, and the number of the first
+   record. c is the first cell of its stream whose count is not taken. */
 static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
     u->run = dlpi_input_at(p, c)->run;
     u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
 }
 
-/* Scheduler: the stream ends before the first cell that is not known. No cell after it comes. */
+/* Scheduler: end stream x before its first cell whose count is not taken. This cell and all cells
+   behind it leave the stream's list. */
 static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
     while (x->known != DLPI_FOUND_NONE) {
         const uint32_t c = x->known;
         x->known = q->use[c].next;
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
     }
     x->epoch++;
     x->next = 0;
 }
 
-/* Reader: the cell that it is to fill next; DLPI_FOUND_NONE: there is none. */
+/* Reader: return the cell that it fills next, or DLPI_FOUND_NONE if it has no cell or has ended the
+   stream. The cell stays the same until `taken` is raised. */
 static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
         return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */

@@ -5,8 +5,9 @@
 #include "inputs/making.h"
 /* ---- the cells of branches, and what is copied out of them ---- */
 
-/* Copy an item of each branch, or of one of them, out of its cell. row: where the first item lies,
-   and each `next` of these another one. */
+/* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
+   item of each branch, a mix one item. row: where the first item lies. next: the distance to where
+   the next item lies, in elements of `row`. */
 static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
                                 const dlpi_found_row *row, size_t next, const dlp_item *it) {
     const uint32_t items = j->period > 0 ? 1 : j->n;
@@ -21,12 +22,15 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     }
 }
 
-/* One try of the next input of cell c, which is of a branch. */
+/* Try once to load the next input of cell c, which belongs to a branch. Returns 0, or the code with
+   which the input failed. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
     return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
-/* What of a branch follows from the run. */
+/* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
+   cursors. bits: gets two numbers, the bits of an ordinal and of a count of used items. Returns
+   DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
@@ -44,7 +48,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
     return DLP_OK;
 }
 
-/* rows: those that must be known at once. */
+/* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
+   joined rows that must be known at once. Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
                              uint64_t rows) {
     dlpi_branch *b = &j->at[k];
@@ -60,8 +65,8 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
 
-/* Describe the queue of cells that begins with cell `at`, which is of a branch. Returns true if
-   there are cells behind these. */
+/* Write into `to` the queue of the branch whose first cell is cell `at`. all: cells of all
+   branches. Returns true if cells of other branches follow. */
 static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t all, dlp_link *to) {
     uint32_t k = 0;
     while (j->at[k].x.found.first_cell != at) k++;
@@ -73,7 +78,8 @@ static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t al
     return at + to->capacity < all;
 }
 
-/* Place the cells of a branch behind so many bytes of others. Returns the bytes of all. */
+/* Place the cells of a branch behind the first `bytes` bytes of a common area. Returns the bytes
+   that the area has with these cells. */
 static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     dlpi_expand *x = &b->x;
     x->at = dlpi_round_up(bytes, dlpi_found_align(&x->found));
@@ -81,8 +87,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Before the start: put all cells of branch f into its list of free cells. q: the source that has
-   the arrays of cells. */
+/* Put all cells of branch list f into its list of free cells, before the pipe starts. q: the
+   source, whose arrays of cells the branch uses. streams: the branch's array of them. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     f->use = q->use;
     f->items = q->items;
@@ -91,8 +97,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* What is there since a branch was taken, whole or in part; its orders of inputs by weight. base:
-   of j in the self of its stage. */
+/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;

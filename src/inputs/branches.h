@@ -60,7 +60,8 @@ static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
 }
 
-/* The branch that has cell c. A cell below the first one of a branch is too far above it. */
+/* Return the branch that owns cell c, which must be a cell of some branch. If c is below a branch's
+   first cell, the unsigned difference is large, so the search goes on. */
 static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uint32_t c) {
     const dlpi_branch *b = j->at;
     while (c - b->x.found.first_cell >= b->x.found.n_cells) b++;
@@ -75,11 +76,14 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
         j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
-/* The branch that has the item of a row of a mix: `rows` after the next one. */
+/* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
+   rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
     return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
+/* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this
+   is the first branch that lacks the item. */
 static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t rows = q->streams[i].rows;
@@ -89,7 +93,7 @@ static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     return &j->at[b].x.found;
 }
 
-/* Rows of a zip that became known. */
+/* Count the rows of a zip's stream i that became known since its `rows` was set last. */
 static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t all = UINT64_MAX;
@@ -100,7 +104,8 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
     return all - rows;
 }
 
-/* Rows of stream i that became known. */
+/* Count the rows of stream i that became known since its `rows` was set last. For a mix the items
+   of these rows are noted as drawn. */
 static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     dlpi_branches_stream *x = &j->streams[i];
     const uint64_t rows = j->found.streams[i].rows;
@@ -113,11 +118,14 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
+/* Return how many rows of stream i became known. The rows depend on the branches alone, so `out` is
+   not used. */
 static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
 
-/* The next row of stream i is drawn: from which branch on, and up to which one. */
+/* Draw the next row of stream i. Returns the first branch that has an item of the row; *end is one
+   behind the last such branch. A mix goes to its next phase. */
 static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) {
     dlpi_branches_stream *x = &j->streams[i];
     uint32_t b;
@@ -130,15 +138,16 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     return b;
 }
 
-/* The next item of stream i of a branch becomes its part of row r. Returns false if the item was
-   left out, and only its place is there. */
+/* Write where the next item of stream i of branch b lies into row r of slot s, and count the item
+   as given. Returns false if the item was left out and only its place is given. */
 static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_found_cell *u = &b->use[b->streams[i].head];
     dlpi_found_give(p, b, &b->streams[i], s, r, 1);
     return (u->lost >> u->input & 1) == 0;
 }
 
-/* Items of branches become row r of slot s. The index of a row is that of its first branch. */
+/* Make the next row of stream i row r of slot s. The index of the row is that of its first branch.
+   A row with an item that was left out is marked as left out. */
 static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     uint32_t end;
@@ -150,6 +159,7 @@ static void dlpi_branches_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
 }
 
+/* Skip the next row of stream i, which is another rank's: its items count as given. */
 static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     uint32_t end;
@@ -160,6 +170,8 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Write where stream i stands, its phase and a cursor of each branch, as place i of the state at
+   `at`. */
 static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     dlpi_path path = {.phase = j->streams[i].phase};
@@ -167,14 +179,14 @@ static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path_put(&q->cursors, at, i, &path);
 }
 
-/* True if branch b of stream s can be there. */
+/* True if `at` is a possible cursor of stream s in branch list q. */
 static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
     if (at->used > q->most_items) return false;
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
-/* True if stream s can be at that place. set: it goes on from there, and is the i-th of this rank.
- */
+/* True if `path` is a possible place of stream s. If `set`, continue from there; the stream is then
+   number i of this rank. */
 static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
                              bool set) {
     if (j->period > 0 && path->phase >= j->period) return false;
@@ -189,6 +201,8 @@ static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlp
     return true;
 }
 
+/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
+   the stream continue from there. Returns false if the state cannot have such a place. */
 static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                                bool set) {
     const uint64_t s = c->first + (uint64_t)i;

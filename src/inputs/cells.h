@@ -113,7 +113,7 @@ static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
     const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
-/* Bytes of a cell's record that has up to so many inputs. */
+/* Return the bytes of a cell's record in the region, for a cell of at most `run` inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
@@ -123,7 +123,8 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-/* Areas: a record for each cell, with a run of as many inputs. */
+/* Add the areas of the region that hold a record and a bit for each of the `cells` cells. run:
+   inputs of a cell, at most. */
 static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
@@ -132,7 +133,8 @@ static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cell
                    dlpi_input_record(run), cells, DLPI_LINE);
 }
 
-/* Areas: cells of so many bytes, with a record each. */
+/* Add the areas of the region for `cells` cells of `stride` bytes, with a record and a bit each.
+   run: inputs of a cell, at most. words: the name of the cells in the plan. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
     dlpi_inputs_records(p, st, cells, run);
@@ -142,7 +144,8 @@ static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
     return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
-/* The first cell from c on that may be; or as many as there are. */
+/* Return the first cell from cell c on whose bit says that it may be open, or the number of cells
+   if there is none. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     const uint32_t n = dlpi_n_inputs(p);
     for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
@@ -151,7 +154,7 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     }
     return n;
 }
-/* What a cell is before it is open, for a run of n inputs. */
+/* Clear the record of a closed cell for its next run of n inputs. */
 static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     cell->epoch = epoch;
     cell->items = cell->bytes = 0;
@@ -162,7 +165,7 @@ static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
-/* Cell c is open, with that ticket. */
+/* Open cell c with this ticket, so that a worker may claim it. */
 static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     dlpi_claim_may(dlpi_input_bits(p, c), c); /* Q3: before Q1 */
     dlpi_claim_done(&dlpi_input_at(p, c)->state,
@@ -182,7 +185,7 @@ static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *byt
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-/* The cells' surroundings, most bytes being for what is in one. */
+/* DLPIPE_DEBUG: fill the guard bytes of all cells. most: bytes of a cell that may be written. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
         dlpi_redzone c;
@@ -202,7 +205,8 @@ typedef struct dlpi_inputs_ahead {
     bool stuck;            /* no cell was free */
 } dlpi_inputs_ahead;
 
-/* Batches below *left have left the last stage that may send rows back. */
+/* Raise *left to the first batch that has not yet passed the last stage that may send rows back. No
+   batch below *left needs its inputs again. */
 static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (*left < base) *left = base;                  /* delivered: their slots may be others' */
@@ -212,8 +216,9 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     }
 }
 
-/* Is it worth while to search? One that found no free cell is not begun again until something has
-   changed on which it depends. */
+/* True if the scheduler should search for free cells now. A search that found no free cell is not
+   repeated until something has changed on which it depends. epoch, batch: what is scheduled
+   next. */
 static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
     const dlpi_inputs_ahead last = *a;
     if (p->schedule.ended) return false;
@@ -226,7 +231,7 @@ static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch
     return true;
 }
 
-/* The batch in slot s has rows of cell c. Returns its number + 1. */
+/* Note that the batch in slot s has rows of cell c. Returns the number of the batch + 1. */
 static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
@@ -235,8 +240,9 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* ---- by the scheduler: an input can't be loaded ---- */
 
-/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
-   one, with the batch. */
+/* True if a failed input is an error of the batch that needs its n rows, by the stage's on_error.
+   False if these rows are left out instead. *e: the error of the input. It becomes DLP_ERR_BUDGET
+   if more rows fail than the stage's max_skips allows. */
 DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
@@ -247,16 +253,17 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
-/* It is no error: the row that *e names is left out. */
+/* List the input of *e among the skipped ones and count it, as it is left out and raises no
+   error. */
 DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
-/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
-   was left? */
-static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+/* Close cell c, which is needed no more, if it is still open. Returns true if the cell is now idle:
+   loaded, failed or closed. Returns false if a worker is loading it. ticket: the cell's ticket. */
+static bool dlpi_input_close(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
     if (low == DLPI_INPUT_OPEN)
@@ -274,8 +281,8 @@ static bool dlpi_inputs_quiet(dlp_pipe *p) {
     return true;
 }
 
-/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
-   wait for them. */
+/* Return `there`: whether the inputs of the present batch are loaded. Also note for the consumer's
+   statistics if it has to wait for them, which is so if they are not and no batch is under way. */
 static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && p->schedule.published ==
@@ -285,7 +292,7 @@ static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
 
 /* ---- workers of cells ---- */
 
-/* What the callback of an item sees of its input. */
+/* Return the dlp_part that an item's callback sees of the input in cell c. */
 static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(p, c);
     return (dlp_part){.index = cell->index,
@@ -294,25 +301,28 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
                       .items = cell->items};
 }
 
-/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
-   same input, for no other may be here. */
+/* Return the number of the item that takes the place of a failed one, for the k-th time. The item
+   is of the same cell, because another input may not be loaded. Seed, epoch, position and k alone
+   decide it. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
-/* When an open cell may be tried; 0: now. */
+/* Return the time in ns from which on an open cell may be tried; 0 means now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
-/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+/* True if this worker's inputs take less time than waking a thread, or than looking for the oldest
+   ticket. */
 static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-static void dlpi_input_told(dlpi_worker *w) {
+/* Wake the scheduler for the inputs that this worker has loaded since it woke it last. */
+static void dlpi_input_wake(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
@@ -322,8 +332,8 @@ typedef struct dlpi_input_search {
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
 } dlpi_input_search;
 
-/* Find the open cell with the oldest ticket among cells first .. end - 1. A cell whose retry is not
-   due yet is left out. Writes the cell into s, if it is older than that in s. */
+/* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
+   it is older than the one there. Cells whose retry is not due yet are left out. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
     for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
          c = dlpi_input_next(p, c + 1)) {
@@ -341,11 +351,14 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
-/* The end of the cells that a worker may take. */
+/* Return one behind the last cell that this worker may take. */
 static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
     return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
 }
 
+/* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
+   or false if no cell is open and due. Before it returns false it wakes the scheduler for loaded
+   inputs. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
@@ -356,7 +369,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         dlpi_input_look(p, &s, from, end);
         dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_told(w);
+            if (w->input_untold > 0) dlpi_input_wake(w);
             return false;
         }
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
@@ -369,7 +382,8 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* ns until an input may be tried again, at most ns. */
+/* Return the ns until an open cell of this worker is to be tried again, but at most `ns`. 0:
+   now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_input_next(p, w->input_first);
@@ -385,7 +399,8 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
+/* DLPIPE_DEBUG: check the guard bytes around a cell after a callback has written at most `most`
+   bytes into it. rc: the callback's code. Returns rc, or the DLP_ERR code of an overrun. */
 static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
@@ -394,9 +409,9 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
-/* One try of the desc's load, which writes at `to` in the cell. room: bytes of a cell that may be
-   written. What else the part says of itself the caller fills before, and checks. Returns 0, or
-   what is wrong. */
+/* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
+   bytes of the cell. Sets the fields of *part but its items, which the caller sets before and
+   checks afterwards. Returns 0, or the code with which the load failed. */
 static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -420,7 +435,8 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-/* Returns 0 if a load may set items to this: as its desc says. */
+/* Check the number of items that a load has set against the desc's limits. Returns 0, or
+   DLP_ERR_LENGTH. */
 static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -441,9 +457,9 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
-/* Load the inputs of a cell from the first that is not made on, until one fails or the pipe is
-   stopped. one: one try of input cell->index; a constant, so that it is inlined. by: its own.
-   Returns what the input that failed came to, or 0. */
+/* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
+   stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
+   passed on to `one`. Returns 0, or the code of the input that failed. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -476,13 +492,14 @@ static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     return w->p->source->load(w, c);
 }
 
-/* One try of each input, whatever the source. */
+/* Try each input of cell c once, by the source's load. Returns 0, or the code of the input that
+   failed. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
 
-/* Load the inputs of a cell until all are made, one has failed, or one is to be tried later.
-   Returns what the cell then is. */
+/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
+   retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
@@ -505,7 +522,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
-/* Load the inputs of a cell that is ours, and tell the scheduler. */
+/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
@@ -524,10 +541,11 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
     w->input_untold += n + (what != DLPI_INPUT_LOADED);
-    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_wake(w);
 }
 
-/* What a dead worker of cells had: its input is loaded by another one. */
+/* Open all cells that the dead worker w had claimed, so that other workers load them. The input
+   that was being loaded, if there is one, gets the blame for the death. */
 static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
@@ -556,7 +574,8 @@ static bool dlpi_input_step(dlpi_worker *w) {
     return true;
 }
 
-/* One more cell: base: batches below it are delivered. */
+/* Count one more cell in a stage's statistics. state, used: words of the cell's record. base: all
+   batches below it are delivered. */
 static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
     uint32_t low = dlpi_gen_low(state);
     if (low == DLPI_INPUT_LOADED) out->loaded++;
@@ -564,8 +583,8 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
-/* Count a cell that is asked for, or being loaded, in its queue. The queues of a stage lie side by
-   side, in the order of the table. */
+/* Count cell c of a stage, which is open or being loaded, in the depth of its queue. The queues of
+   a stage lie side by side, in the order of the table. */
 static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
     for (dlp_link *l = s->figures.links; l < s->figures.links + s->figures.n_links; l++) {
         if (l->to_stage != stage) continue;
@@ -577,7 +596,8 @@ static void dlpi_input_queued(dlpi_seen *s, int32_t stage, uint64_t c) {
     }
 }
 
-/* The cells, counted. */
+/* Observer: count the cells of a stage, and add the counts to its statistics. Returns false if the
+   region is not whole. */
 DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
     const dlpi_area *r = &words->areas[id];
@@ -602,7 +622,8 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
 
-/* A list of items beside a stage that has an order of its own. */
+/* Refuse a sampler with a subset or weights, because a stage with its own order takes all items.
+   Returns the pipe's error code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
@@ -610,7 +631,9 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
                        st->name);
 }
 
-/* The next input goes to any worker; they are not tuned, and no input stands for another. */
+/* Check the workers' desc of a stage that loads cells: any worker takes the next cell, the number
+   of workers is not tuned, and no input replaces another. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
@@ -624,7 +647,8 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* A field of the desc that says into how many equal runs the rows of a batch fall. */
+/* Check that `batch_size` is a multiple of n, the value of the desc's field `field`. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,

@@ -9,8 +9,8 @@
 #define DLPI_NAME_KEPT 32u
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
-/* Copy n fields behind those that a stage has, and all names behind the fields. The plan counts
-   these bytes. */
+/* Append copies of n fields to the fields of a stage. The names are copied behind all fields. The
+   plan counts these bytes. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     const uint32_t before = st->n_fields, all = before + n;
     dlp_field *old = st->fields, *to;
@@ -146,13 +146,14 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 
 /* ---- fields of several stages ---- */
 
-/* Add n fields to those of an item. */
+/* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
 static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
     p->datasets.n_fields += n;
 }
 
-/* Have n fields of a node other names than the m above it? */
+/* Check that no field of a node has the name of one of the m fields above it. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
                              const dlp_field *above, uint32_t m) {
     for (uint32_t i = 0; i < n; i++)
@@ -163,8 +164,8 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
     return DLP_OK;
 }
 
-/* Add the fields of a stage to those of an item. count: the field of its desc that has their
-   number. */
+/* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
+   that has their number, for the error. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
@@ -194,7 +195,8 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
-/* How many items are under way at once. */
+/* Check the fields of a fetch that say how many items are in flight. Returns DLP_OK, or the code of
+   the first error. */
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
@@ -213,7 +215,8 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
-/* Take what the desc says, and a copy of its dataset. */
+/* Check a fetch desc, and copy it and its dataset into the stage. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
     int rc;

@@ -4,7 +4,8 @@
 #include "slot/feed.h"
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
-/* Are there items, and can the sampler's order be had of them? */
+/* Check that the dataset has items, and that the sampler's order can be made of so many. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
@@ -15,7 +16,8 @@ static int dlpi_check_items(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* An order that another source than this pipe's goes with. */
+/* Refuse the sampler's order, because it does not fit the pipe's source. Returns the pipe's error
+   code. */
 static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
@@ -26,12 +28,14 @@ static int dlpi_bad_order(dlp_pipe *p) {
                        p->source_stage->name);
 }
 
-/* Make the sampler's order of the items that there are. */
+/* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
 static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
+/* Set the length of an epoch of n samples, in samples and batches. Returns DLP_OK, or the pipe's
+   error code if the epoch has no batch. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;

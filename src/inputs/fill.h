@@ -7,6 +7,7 @@
 /* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
+/* Make rows r .. end - 1 of slot s holes: rows that are left out and have no item. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -17,7 +18,8 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
-/* Rows of stream i in the batch of slot s, from row r to end. */
+/* Give known rows of stream i to slot s, from row r up to at most row end. Returns the row behind
+   the last one given. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
     dlpi_found *q = dlpi_found_of(p);
@@ -29,8 +31,9 @@ static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint
     return r;
 }
 
-/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
-   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
+/* Fill the batch of slot s with its rows, and note the state after it. If a stream lies at the
+   border of two ranks, each rank gives its own rows and passes those of the other. So both have the
+   same cursor after the batch. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t count = dlpi_slot_at(p, s)->count;
@@ -68,6 +71,8 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
 
 /* ---- a row of it is fetched ---- */
 
+/* Show an item's callback the input that row `row` of slot s comes from, in it->part. extra: where
+   the dlp_part is written. A retried row may have a replacement out of the same input. */
 static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
     const dlp_pipe *p = w->p;
@@ -81,7 +86,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = part;
 }
 
-/* The input that a row comes from: a replacement is out of the same. */
+/* Return the index of the input that a row comes from. It is the same for all replacements k. */
 static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
                                 uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,
                                 uint32_t k DLPI_UNREAD) {

@@ -56,8 +56,8 @@
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
    that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
-/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
-   the error tells what was left out first, since that may be the cause. */
+/* Fail the pipe with an error of the scheduler: no batch can follow. An error of too few items
+   names the first item that was left out, since that may be its cause. Returns `code`. */
 DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
                                                                            const char *format,
                                                                            ...) {
@@ -72,16 +72,16 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_p
     return code;
 }
 
-/* Have inputs items in another order than load's? */
+/* True if the items inside an input are shuffled. */
 static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* Stream i had an input without an item: if its inputs prove that no item comes, nothing more of
-   the stream becomes known. Either no input of the epoch has had any, in so many passes of each
-   stream, or this stream had none in very many. If another stream had items, passes of this one
-   prove less: each pass deals the inputs again. Inputs of a stream prove it in their order. So
-   neither workers nor their times decide whether an epoch fails, nor at which batch. */
+/* Decide if stream i, whose last input had no item, is barren: nothing more of it becomes known.
+   Either no input of the epoch has had any item, in so many passes of each stream, or this stream
+   had none in very many. If another stream had items, passes of this one prove less: each pass
+   deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
+   times decide whether an epoch fails, nor at which batch. */
 static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
@@ -90,7 +90,8 @@ static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
-/* Statistics: so many inputs are known. empty: how many of them have no item. */
+/* Add to the statistics the counts of `inputs` inputs with `items` items. empty: how many of these
+   inputs have no item. */
 static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
     dlpi_found_counts *to = dlpi_found_of(p)->counts;
     dlpi_bump(&to->inputs, inputs);
@@ -132,8 +133,8 @@ static bool dlpi_found_learn_one(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     return true;
 }
 
-/* Take the counts of all inputs of cell c, of stream i, up to number `end`, if each is just so many
-   items that the stream gives. */
+/* Take the counts of the inputs of cell c, of stream i, up to number `end`, in one step. Nothing is
+   done if one of the inputs needs to be looked at alone; then the caller takes them one by one. */
 static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint32_t end) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
@@ -157,7 +158,8 @@ static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_found_counted(p, end - first, items, none);
 }
 
-/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+/* Go on after the counts of cell c, of stream i, were taken. A failed cell stays first. If a run is
+   not complete, load the rest. A cell that has no rows left leaves the stream's list. */
 static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
@@ -170,10 +172,11 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
     if (u->n > u->taken)
         x->last_known = c;
     else
-        dlpi_found_pass(q, x, c);
+        dlpi_found_shed(q, x, c);
 }
 
-/* Take the counts of the first cell of stream i that was not known. */
+/* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
+   cell has failed. Returns DLP_OK, or a DLP_ERR code if the epoch has failed. */
 static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
@@ -209,6 +212,8 @@ static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_strea
                          q->use[x->known].epoch == q->epoch);
 }
 
+/* True if the stream has no input left to load or count in this epoch. With steps_per_epoch it is
+   false always. */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -216,14 +221,15 @@ static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *
 
 /* ---- windows ---- */
 
-/* Items of a stream, from where its window begins to the end of its last one that is complete. */
+/* Count the items of a stream from the beginning of its present window to the end of the last
+   complete window. */
 static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
     if (q->plan.steps && x->rows >= rest) return rest;
     return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
 }
 
-/* Rows of a stream that may be given. */
+/* Return how many rows of a stream can be given now. */
 static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t whole;
     if (q->rule) return x->rows;
@@ -231,7 +237,7 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
-/* k items more of cell c are used. Afterwards u->input is that of the last. */
+/* Count k more items of cell c as used. Afterwards u->input is the input of the last of them. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
@@ -242,7 +248,8 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     u->from = k;
 }
 
-/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+/* Write into row[] where the next n items of cell c lie. Returns the hash h with their inputs
+   absorbed. */
 static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -263,7 +270,8 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     return h;
 }
 
-/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
+/* Write into the window's rows where the n items of the window of stream i lie. Returns a 16-bit
+   hash of the inputs of these items. */
 static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
@@ -278,8 +286,8 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     return h & 0xffff;
 }
 
-/* The items of the window of stream i that is open are taken: the next one begins after them. A
-   cell of which nothing is left but rows of the window is off the list. */
+/* Take the items of the open window of stream i off its cells: the next window begins after them. A
+   cell of which only rows of the window are left leaves the stream's list. */
 static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -295,8 +303,8 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
-   was, or the pipe fails. */
+/* Open the window of stream i, if none is open and its items are known. After a resume the window
+   must have the inputs that the state tells, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -320,7 +328,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
 }
 
-/* All items of the window of stream i are given. */
+/* Close the window of stream i, whose items are all given, and move the stream behind it. */
 static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     x->rows -= x->length;
@@ -329,7 +337,8 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take all counts of a list that are there, each stream's in its order. */
+/* Take all counts of a list that are loaded, those of each stream in its order. Returns DLP_OK, or
+   the code with which the epoch has failed. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
     for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
@@ -347,7 +356,8 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     return *rc;
 }
 
-/* Take all counts that are there. The counts of branches come first. */
+/* Take all counts that are loaded, those of branches first. Returns DLP_OK, or the code with which
+   the epoch has failed. */
 static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
@@ -358,8 +368,9 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* A free cell of a list, closed; DLPI_FOUND_NONE: none. Those that wait stand about in the order of
-   the batches that have rows of them; the ones that are being loaded are passed over. */
+/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. The
+   waiting cells stand about in the order of the batches that have rows of them. Cells that are
+   being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     uint32_t before = DLPI_FOUND_NONE, c;
     if (q->free != DLPI_FOUND_NONE) {
@@ -369,7 +380,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->all->ahead.left) break;
-        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
+        if (!dlpi_input_close(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -380,7 +391,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
     return DLPI_FOUND_NONE;
 }
 
-/* How many inputs a new cell gets, as they cost lately. */
+/* Set the number of inputs that a new cell gets, from what inputs cost lately. */
 static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_stage *st = p->source_stage;
     uint64_t sum = 0, n = 0, most;
@@ -395,13 +406,15 @@ static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     q->run_known = n > 0;
 }
 
-/* Inputs of a cell whose first is that one: of one pass. */
+/* Return how many inputs a new cell gets whose first input has this ordinal in stream s. All of
+   them are of one pass. */
 static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
     return q->run < left ? q->run : (uint32_t)left;
 }
 
-/* Have the next inputs of stream i loaded into cell c. */
+/* Put the free cell c at the end of stream i's list, and have the stream's next inputs loaded into
+   it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
@@ -424,7 +437,8 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
+/* Return the stream with the fewest cells, among the streams that have an input to load. Returns
+   cursors.n if there is none. */
 static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -434,22 +448,23 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     return best;
 }
 
-/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
-   are, only as many as it needs. */
+/* True if stream i may take one more cell. Before it is known what inputs cost, and so how many go
+   into a cell, a stream gets only the cells that it needs. */
 static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
     if (q->most_run == 1) return true;
     if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
-/* The present epoch is the one that streams are in. */
+/* Begin the present epoch in all lists, if it has not begun there. */
 static void dlpi_found_now(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     if (q->begun && q->epoch == p->schedule.epoch) return;
     for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Ask for the next input of a list, if it has a free cell. Returns how many were asked for. */
+/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if it was done, else
+   0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
@@ -460,7 +475,8 @@ static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     return 1;
 }
 
-/* Ask for inputs until there is no free cell: one of each list in turn. */
+/* Have inputs loaded until no cell is free, one cell of each list in turn. Wake the workers for
+   them. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t fresh = 0, before;
@@ -479,25 +495,26 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
-/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
-   closed. */
+/* True if no input is being loaded, so that set_epoch may run. Closes open cells that the epoch
+   before has left. */
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
         for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-            dlpi_input_closed(p, c, q->use[c].ticket);
+            dlpi_input_close(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
 
 /* ---- a batch is scheduled ---- */
 
-/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
-   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
-   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
-   since the epoch ends before this batch. So all other streams are waited for, and neither workers
-   nor their times decide whether an epoch ends or fails. */
+/* True if it is known what the batch after the next `before` ones has: all rows of this rank, or
+   that the batch fails, or that there is none.
+   *rows: rows of the global batch; 0: there is no such batch. If before > 0 another number than 0
+   means nothing, so one known row is enough. A batch that lacks a row of a broken stream is due,
+   full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
+   out, since the epoch ends before this batch. So all other streams are waited for, and neither
+   workers nor their times decide whether an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
@@ -523,6 +540,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     return true;
 }
 
+/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns DLP_OK, or a
+   DLP_ERR code, also if an epoch would end without a batch. */
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -539,7 +558,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
                            p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
 
-/* Is all known of the present batch, and whether another follows? */
+/* True if all rows of the present batch are known, and also whether another batch follows. */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t n;
@@ -548,15 +567,16 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* The batch in slot s has something of cell c. */
+/* Note that the batch in slot s has rows of cell c. The cell is kept until the batch needs it no
+   more. */
 static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
 }
 
-/* The error of a batch that lacks a row of stream i, which is barren: what was left out first may
-   be the cause. */
+/* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
+   first item that was left out, since that may be the cause. */
 DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                         dlp_error *e) {
     const bool rank = q->streams[i].barren == 1;
@@ -573,9 +593,8 @@ DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32
     e->epoch = q->epoch;
 }
 
-/* The batch in slot s lacks row r, and maybe more, of stream i of list q, which is broken: the
-   batch fails. The row may be another rank's, so ranks that share a stream fail at the same batch.
-   */
+/* Fail the batch in slot s, which lacks row r, and maybe more rows, of the broken stream i of list
+   q. The row may be another rank's. So ranks that share a stream fail at the same batch. */
 DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                             uint32_t s, uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -588,7 +607,8 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
+/* Give at most n rows out of the first cell of stream x to slot s, from row r on. Returns how many
+   rows were given. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
@@ -616,6 +636,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     return n;
 }
 
+/* Make the item at `from` row r of slot s. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
@@ -625,7 +646,7 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     dlpi_found_use(p, s, from->cell);
 }
 
-/* n rows more of the window of stream i are given. */
+/* Count n more rows of the window of stream i as given. The window is closed after its last row. */
 static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     dlpi_found_stream *x = &q->streams[i];
     x->at.place += n;
@@ -634,7 +655,8 @@ static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     if (x->at.place == x->length) dlpi_found_leave_window(q, i);
 }
 
-/* The same out of the window of stream i. */
+/* Give at most n rows out of the window of stream i to slot s, from row r on, in the window's
+   order. Returns how many rows were given. */
 static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -652,14 +674,14 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* The next item of a stream is in no row of this rank. */
+/* Skip the next item of stream x: no row of this rank has it. */
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
     dlpi_found_gone(q, x);
 }
 
-/* The next row of stream i is another rank's, which reads the stream, too. */
+/* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
 static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];

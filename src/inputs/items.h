@@ -65,7 +65,7 @@ typedef struct dlpi_expand {
     uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
 } dlpi_expand;
 
-/* The bytes of cell c, which is one of x. */
+/* Return the bytes of cell c, which is one of x. */
 static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
@@ -75,19 +75,21 @@ static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
     return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
-/* The items that rows are made of. */
+/* Return the last level: the items that rows are made of. */
 static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
-/* The fields of these items. st: the stage, which has those of the levels above the first. */
+/* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
+   the fields of the levels above the first. */
 static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
     const dlpi_level *l = dlpi_expand_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
-/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+/* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
+   bytes the next power of two. */
 static uint64_t dlpi_expand_align(uint64_t bytes) {
     uint64_t align = 1;
     if (bytes > 8) return bytes < 64 ? 16 : 64;
@@ -95,7 +97,8 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
     return align;
 }
 
-/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
+/* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
+   Returns the bytes of an item. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -107,7 +110,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Lay out the items of a level. */
+/* Lay out the n fields f as the items of a level. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
@@ -116,7 +119,8 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 }
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. made: the fields of the levels above the first. */
+   of the level before it. made: the fields of the levels above the first. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
@@ -152,7 +156,7 @@ static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     return at;
 }
 
-/* Bytes of a worker's room, without what lies around it. */
+/* Return the bytes of a worker's room, without the guard bytes around it. */
 static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
@@ -160,13 +164,14 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     return bytes;
 }
 
-/* How far the rooms of two workers are apart: they share no line. */
+/* Return the bytes from one worker's room to the next, so that they share no cache line; 0: there
+   are no rooms. */
 static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
 }
 
-/* The line of the plan. */
+/* Return the bytes of a worker's room, for the plan. */
 static uint64_t dlpi_rooms_each(const dlpi_stage *st) {
     return dlpi_room_stride((const dlpi_expand *)st->self);
 }
@@ -183,14 +188,15 @@ static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
     return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
 }
 
-/* Where an item of a level lies that is being made: one of the last level at `next`. */
+/* Return where the item of level l that is made now lies. An item of the last level lies at `next`;
+   others lie in the cell's bytes `cell`, or in the worker's room. */
 static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
                                  uint8_t *cell, uint8_t *next) {
     if (l->maker.max_out == 0) return next;
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
-/* The surroundings of a worker's room. */
+/* DLPIPE_DEBUG: describe in *c the guard bytes around a worker's room. */
 static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
     uint8_t *at = dlpi_room_of(w, x);
     c->from = at - DLPI_REDZONE;
@@ -199,7 +205,8 @@ static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlp
     c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
 }
 
-/* An input is about to be made items of. */
+/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before items are made of an
+   input. */
 static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || x->rooms == NULL) return;
@@ -207,7 +214,8 @@ static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x)
     dlpi_redzone_paint(&c);
 }
 
-/* The input of cell c was made items of. rc: what it came to. Returns rc, or DLPI_OVERRUN. */
+/* DLPIPE_DEBUG: check the guard bytes around the worker's room, after items were made of the input
+   in cell c. rc: the code of the input. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
     dlpi_redzone room;
     if (!DLPI_DEBUG || x->rooms == NULL) return rc;
@@ -216,8 +224,9 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
                               dlpi_input_at(w->p, c)->index, rc);
 }
 
-/* The fetch stage after this one only copies. What its callback would be tried again by stands in
-   the desc of this stage. */
+/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
+   deadline_ms and max_skips must be 0 there. They belong into the maker's desc. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
@@ -234,7 +243,8 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
-/* A row stands for no other: its stages can't replace it by the same item, again and again. */
+/* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
+   replacement. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
@@ -245,8 +255,9 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
-   sizes are asked for twice. */
+/* Take the callback and the dataset of the fetch stage over into x, and let that stage call
+   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
@@ -266,7 +277,8 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Check what the source's items come in: the order, and their number. */
+/* Check the order of the source's inputs and their number. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
@@ -278,7 +290,9 @@ static int dlpi_expand_order(dlp_pipe *p) {
     return (rc = dlpi_found_refuses(p)) == DLP_OK ? dlpi_check_items(p) : rc;
 }
 
-/* Fields: what takes over the fetch stage's. */
+/* Check and set what a source of inputs has: their number, their order, and the lengths that
+   follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int rc = dlpi_expand_order(p);
@@ -289,8 +303,8 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     return dlpi_found_lengths(p);
 }
 
-/* Place the records that arrive in a cell behind all else that it has; or where the items lie that
-   are its row. */
+/* Reserve room at the end of each cell: for the records that arrive, or, behind joined branches,
+   for where the items of the row lie. */
 static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL && q->joins == NULL) return;
@@ -300,12 +314,13 @@ static void dlpi_arrived_place(dlpi_expand *x) {
                                                  : dlpi_times(q->most_run, x->level->bytes));
 }
 
-/* Record k of cell c. */
+/* Return the bytes of record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
     return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy a field of an item: its rows, if it is ragged. */
+/* Copy one field of an item. If the field is ragged, only its `length` rows are copied, at most its
+   maximum; zeros follow them. */
 static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
@@ -314,8 +329,8 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
-/* Copy the record of cell c that is made items of next. The fields that maps add to it begin as
-   zeros. */
+/* Copy the next record of cell c, of which items are made now, to `to`. The fields that maps add to
+   it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -336,7 +351,8 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* An item of n fields, of which each is written by `by`. */
+/* Let `it` be an item of n fields, whose addresses and lengths lie in *by. dlpi_expand_lay writes
+   these. */
 static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
@@ -344,8 +360,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
     it->data = by->data;
 }
 
-/* These are the fields of a level, which has one at least, that lie at `to`. fresh: they have no
-   lengths yet; else those at `to`. */
+/* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
+   the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool fresh) {
     uint32_t f = 0;
@@ -356,7 +372,8 @@ DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
 
-/* The item has all fields of the level, which lie there. */
+/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
+   lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                    dlpi_expand_item *by, bool fresh) {
     dlpi_expand_begin(it, by, l->fs.n);
@@ -370,6 +387,7 @@ static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
         memset(to, 0, (size_t)l->bytes);
 }
 
+/* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -382,7 +400,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
-/* Say where it failed, in front of why. rc: what a callback returned. Returns the code. */
+/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
+   callback returned. Returns the code that this comes to. */
 DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
                                                                           const char *format, ...) {
     const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
@@ -395,8 +414,9 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
-/* What a step says of an item. A map may write over what it sees, a filter not. Returns 0: the item
-   goes on; DLP_SKIP; or the code of a failure. */
+/* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
+   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or the code of a
+   failure. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     int rc;
@@ -407,8 +427,9 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
 }
 
-/* Take the steps of a level, which has some, with an item that lies at `to`. it: the item, whose
-   fields are set here. Returns 0: it is kept; DLP_SKIP; or the code of a failure. */
+/* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
+   item, whose fields are set here. Returns 0 if the item is kept, DLP_SKIP if it is left out, or
+   the code of a failure. */
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
@@ -426,14 +447,14 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
-/* dlpi_level_step as a function of its own, for callers that take steps seldom. */
+/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                             dlpi_expand_item *by) {
     return dlpi_level_step(w, l, it, to, by);
 }
 
-/* Copy the fields of an item that go on to the next level. Fields that maps of that level add begin
-   as zeros. The item itself is over. */
+/* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
+   next level's maps add begin as zeros. The item at `from` is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     const dlpi_level *next = l + 1;
     const uint64_t *length = (const uint64_t *)(const void *)from;
@@ -474,7 +495,8 @@ typedef struct dlpi_reads { /* of a worker */
     dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
 } dlpi_reads;
 
-/* What a source has read into a cell, as the fields of the item; its words are the worker's. */
+/* Take over the result of a read that came back. Its message and errno become the worker's. Returns
+   the read's code, 0 if it succeeded. */
 static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     if (r->code == 0) return 0;
     w->block->message_errno = r->errnum;
@@ -482,9 +504,11 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
     return r->code;
 }
 
-/* Have the callback that fetch had write an input, whose fields lie at `to`. in: the callback may
-   write over it; given: the item without its fields. A record of cell c that arrived is copied, so
-   that one that is made again is what it was. Returns 0, or the code. */
+/* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
+   that level.
+   in: the item for the callbacks, which may write over it. given: the item without its fields. A
+   record that arrived is copied, so that it can be made again unchanged. Returns 0, DLP_SKIP, or
+   the code of a failure. */
 static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                              const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
@@ -512,7 +536,7 @@ static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, d
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
-/* The input of a cell of x, as its callback sees it; without its fields. */
+/* Return the item that a callback gets for the input in a cell of x, without its fields. */
 static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,

@@ -45,13 +45,15 @@ typedef struct dlpi_joined {
 
 /* ---- where streams stand ---- */
 
+/* Write where stream i stands in each branch, and the phase of a mix, into *to. */
 static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
     memset(to, 0, sizeof *to);
     for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
     to->phase = j->streams[i].phase;
 }
 
-/* What stands for the ordinal of the row behind that place; 0: the first of an epoch. */
+/* Return a hash of place x, which stands for the ordinal of the joined row behind it. Returns 0 for
+   the first row of an epoch. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -61,6 +63,7 @@ static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     return any != 0 ? h | 1 : 0;
 }
 
+/* Begin an epoch, or a place, in the joined rows of all streams. */
 static void dlpi_joined_begin(dlpi_found *q) {
     dlpi_joined *x = q->joined;
     x->j.found.epoch = q->epoch;
@@ -72,6 +75,8 @@ static void dlpi_joined_begin(dlpi_found *q) {
     }
 }
 
+/* Note that stream i stands in the row of cell c: now, or, if a window is open, after the
+   window. */
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *x = q->joined;
     (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
@@ -85,6 +90,8 @@ static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     dlpi_path_put(&q->cursors, at, i, &path);
 }
 
+/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
+   the stream continue from there. Returns false if the state cannot have such a place. */
 static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                              bool set) {
     dlpi_branches *j = &q->joined->j;
@@ -106,13 +113,15 @@ static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t
 
 /* ---- rows that are known ---- */
 
+/* Count the joined rows of each stream that became known. */
 static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
     dlpi_branches *j = &q->joined->j;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }
 
-/* Stream i ends if it has no joined row more, and the branch that lacks the next item is out. */
+/* End stream i for this epoch if it has no joined row left, and the branch that lacks the next item
+   is out. */
 static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     dlpi_found_stream *x = &q->streams[i];
@@ -124,6 +133,8 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     x->next = 0;
 }
 
+/* Return the list whose item stream i lacks: this one if it has cells or rows to load, else that of
+   a branch. */
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
@@ -134,9 +145,10 @@ static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
 
 /* ---- cells of branches that are kept ---- */
 
+/* Return how many items a joined row has. */
 static uint32_t dlpi_joined_items(const dlpi_branches *j) { return j->period > 0 ? 1 : j->n; }
 
-/* Cell c is loaded, or never will be: what it has kept is needed no more. */
+/* Give up the cells of branches that are kept for cell c, which is loaded or never will be. */
 static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     dlpi_joined *x = q->joined;
     if (!x->cells[c].holds) return;
@@ -147,13 +159,15 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     }
 }
 
+/* Give up what is kept for cell c, whose counts are taken, unless the cell has failed. last:
+   nothing more of its stream becomes known. */
 static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
     q->joined->left |= last || q->use[c].failed;
     if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
-/* Release what cells keep that were put off their lists, or that nobody learns since one before
-   them failed. */
+/* Give up what is kept for cells that left their lists, or whose counts nobody takes since a cell
+   before them has failed. */
 static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     dlpi_joined *x = q->joined;
     if (!x->left) return;
@@ -161,7 +175,7 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     for (uint32_t c = 0; c < q->n_cells; c++) {
         uint32_t low;
         if (!x->cells[c].holds) continue;
-        if (!q->use[c].listed) dlpi_input_closed(p, c, q->use[c].ticket);
+        if (!q->use[c].listed) dlpi_input_close(p, c, q->use[c].ticket);
         low = dlpi_input_state(p, c);
         if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED)
             dlpi_joined_release(q, c);
@@ -172,8 +186,8 @@ static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
 
 /* ---- a row is asked for ---- */
 
-/* Take the next item of stream i of a branch: where it lies. *index: of its input. False if the
-   item was left out, and only its place is there. */
+/* Take the next item of stream i of branch list f, and keep its cell. *to: where the item lies.
+   *index: that of its input. Returns false if the item was left out and only its place is there. */
 static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_t i,
                              dlpi_found_row *to, uint64_t *index) {
     const uint32_t c = f->streams[i].head;
@@ -195,8 +209,8 @@ static bool dlpi_joined_item(dlp_pipe *p, dlpi_joined *x, dlpi_found *f, uint32_
     return whole;
 }
 
-/* Draw the next joined row of stream i for cell c. *index: that of its first branch. Returns false
-   if an item of it was left out. */
+/* Draw the next joined row of stream i for cell c. *index: that of the row's first branch. Returns
+   false if an item of the row was left out. */
 static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c, uint64_t *index) {
     dlpi_joined *x = q->joined;
     dlpi_joined_cell *to = &x->cells[c];
@@ -215,9 +229,10 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     return whole;
 }
 
-/* Have items made of the next joined row of stream i in cell c. False if none is known that is
-   whole. Rows that are not whole are inputs without items. If a row before one of these is not
-   known, the row may have items: then the others prove nothing. */
+/* Open cell c with the next joined row of stream i, so that a worker makes items of it. Rows with
+   an item that was left out are passed as inputs without items. If a row before one of these is not
+   known, the row may have items: then the others prove nothing. Returns false if no whole row is
+   known. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
     const dlpi_expand *made = (const dlpi_expand *)(const void *)q;
@@ -241,8 +256,8 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     return true;
 }
 
-/* The stream with the fewest cells of those that have a joined row, and may have a cell: of those
-   that no stream needs; cursors.n: none. */
+/* Return the stream with the fewest cells, among those that have a joined row and may take a cell.
+   Returns cursors.n if there is none, or if all free cells are needed by other streams. */
 static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     const dlpi_found_stream *rows = q->joined->j.found.streams;
     uint64_t needed = 0;
@@ -259,8 +274,8 @@ static uint32_t dlpi_joined_poorest(const dlpi_found *q) {
     return best;
 }
 
-/* A stream that had only rows of which an item was left out may be at its end, and another stream
-   is asked. */
+/* Have a joined row made items of, if a cell is free. Returns 1 if it was done, else 0. A stream
+   whose rows all had an item left out may be at its end; then another stream is asked. */
 static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     uint32_t i, c;
     dlpi_joined_settle(p, q);

@@ -76,22 +76,30 @@ typedef struct dlpi_found_row {
 struct dlpi_found;
 struct dlpi_arrivals;
 
-/* What rows are, where they are not the items themselves. Of stream i: */
+/* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
+   this rank. */
 typedef struct dlpi_found_rule {
+    /* Begin an epoch of stream i. */
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used); /* cell c has the
-                     input that a cursor names: how many of its n items are given; NULL: used */
-    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c); /* cell c is the last known: rows that
-                                                                 now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
-                                       item the first unknown row needs; NULL: the one list */
-    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
-       state whose cursors c are; set: go on from there. False: no state has such a path. */
+    /* Return how many of the n items of an input in cell c are given. The input is the one that a
+       cursor names, and `used` is what the cursor says. NULL: `used` items are. */
+    uint64_t (*taken)(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used);
+    /* Take the counts of cell c, the last known one of stream i. Returns how many rows became
+       known. */
+    uint64_t (*learned)(dlp_pipe *p, uint32_t i, uint32_t c);
+    /* Return how many rows became known, after all loaded counts were taken. out: stream i is
+       out. */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out);
+    /* Make the next row of stream i row r of slot s. */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r);
+    /* Skip the next row of stream i, which is another rank's. */
+    void (*pass)(dlp_pipe *p, uint32_t i);
+    /* Return the list whose item the first unknown row needs. NULL: there is one list. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    /* Write the path of stream i as place i of the state at `at`. NULL: a stream has a cursor. */
     void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
+    /* Read place i of a state, whose streams are those of the cursors c. set: go on from there.
+       Returns false if no state has such a path. */
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
 } dlpi_found_rule;
@@ -102,21 +110,30 @@ typedef struct dlpi_cells_desc {
     uint32_t queue_size; /* cells; 0: the plan says it */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
-/* How inputs come that are the rows of branches, joined (inputs/joined.h). For list q: */
+
+/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
 typedef struct dlpi_found_joins {
-    void (*begin)(struct dlpi_found *q);              /* an epoch, or a place */
-    void (*known)(dlp_pipe *p, struct dlpi_found *q); /* all counts of branches are taken */
-    void (*out)(struct dlpi_found *q, uint32_t i);    /* stream i may be at its end */
+    /* Begin an epoch, or go on at a place. */
+    void (*begin)(struct dlpi_found *q);
+    /* Count the joined rows that became known, after all counts of branches were taken. */
+    void (*known)(dlp_pipe *p, struct dlpi_found *q);
+    /* End stream i if it is out. */
+    void (*out)(struct dlpi_found *q, uint32_t i);
+    /* Have a joined row loaded, if a cell is free. Returns how many were: 0 or 1. */
     uint32_t (*ask)(dlp_pipe *p, struct dlpi_found *q);
-    void (*learned)(struct dlpi_found *q, uint32_t c, bool last); /* cell c; last: no other is */
-    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c); /* stream i, in cell c; or it
-                                                                     will, after its window, */
-    void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
-    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
+    /* The counts of cell c were taken. last: no later cell of its stream becomes known. */
+    void (*learned)(struct dlpi_found *q, uint32_t c, bool last);
+    /* Note that stream i stands in cell c: now, or after the window that is open. */
+    void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
+    /* Move stream i behind its window, whose rows are all given. */
+    void (*moves)(struct dlpi_found *q, uint32_t i);
+    /* Do what these three of dlpi_found_rule do. */
+    const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
     bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
                  bool set);
-    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
+    /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
+    int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
 
 typedef struct dlpi_found {
@@ -164,7 +181,8 @@ typedef struct dlpi_found {
     dlpi_agreed agreed;
 } dlpi_found;
 
-/* What the run says of streams and of an epoch's end, and what is said of the cells. */
+/* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
+   says of the cells. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
     dlpi_found *q = st->self;
     const dlp_pipe_desc *run = &p->d;
@@ -195,9 +213,10 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
                                       sizeof(dlpi_source_state));
 }
 
-/* Inputs of stream i that prove, if none has an item, that none comes. own: as of
-   dlpi_found_empty_passes. Rows of branches meet other rows in each pass, so at least 16 passes are
-   asked for. For one stream of several they are 64: each pass may deal its inputs to others. */
+/* Return how many inputs without an item, one after the other in stream i, prove that no item
+   comes. own: how many streams had no item at all, or 0 if other streams had some. Rows of branches
+   meet other rows in each pass, so at least 16 passes are asked for. For one stream of several they
+   are 64: each pass may deal its inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
@@ -206,6 +225,8 @@ static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) 
 
 /* ---- the lists of the streams ---- */
 
+/* Append cell c to a list of cells. first, last: the ends of the list; DLPI_FOUND_NONE if it is
+   empty. The caller has set the cell's `next`. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
@@ -214,8 +235,8 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
-/* Cell c, which is free, gets a run of inputs of stream x from that ordinal on, as the last cell of
-   the stream. It is not open yet. */
+/* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
+   The cell gets a new ticket, and stays closed. */
 DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                    uint64_t epoch, uint64_t ordinal, uint32_t run) {
     q->use[c] = (dlpi_found_cell){.epoch = epoch,
@@ -230,8 +251,9 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
+/* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
+   of cells that wait to be free. It is free if it is loaded and no batch under way has rows of
+   it. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
@@ -242,13 +264,15 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Cell c is a stream's no more. */
-static void dlpi_found_part(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
+/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded, so it
+   may be free at once. */
+static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
 
-/* Take the first cell of a stream off its list. */
+/* Take the first cell of a stream off its list. Returns the cell, which still counts as the
+   stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -257,39 +281,41 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     return c;
 }
 
-/* The first cell of a stream is not needed any more. */
+/* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_part(q, x, dlpi_found_behead(q, x), false);
+    dlpi_found_lose(q, x, dlpi_found_behead(q, x), false);
 }
 
-/* Are all items of a cell known, and before what is left of the stream? */
+/* True if all items of a cell are known, and all are given or in the open window. */
 static inline bool dlpi_found_spent(const dlpi_found_cell *u) {
     return u->taken == u->n && u->learned == u->run;
 }
 
-/* A stream is at this place, which is in cell c; or will be, after the window that is open. */
+/* Note that a stream stands at place `at`, which is in cell c. If a window is open, the stream
+   stands there after the window. */
 static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
                                      dlpi_cursor at) {
     *(x->length > 0 ? &x->after : &x->at) = at;
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
-/* Items of the first cell of a stream are used: the stream is after the last of them. */
+/* Note that items of a stream's first cell were used: the stream stands after the last of them. The
+   cell leaves the stream with its last item. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
     if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
 }
 
-/* The list whose item the next row of stream i lacks, once all known rows are given. */
+/* Return the list whose item the next row of stream i lacks, once all known rows are given. */
 static inline const dlpi_found *dlpi_found_lacks(const dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) return q->joins->lacks(q, i);
     return q->rule && q->rule->lacks ? q->rule->lacks(q, i) : q;
 }
 
-/* n inputs of stream i, from that ordinal on and of one pass, have so many items. A stream's are
-   learned in their order, each once, but where it begins elsewhere: after a seek, or in another
-   epoch. */
+/* Count the items of n inputs of stream i, from this ordinal on, for the statistics of the present
+   pass. The inputs are of one pass. Inputs are learned in their order, each once, but for the first
+   ones after a seek or in another epoch: these begin a new count. */
 static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint32_t n,
                                   uint64_t items) {
     dlpi_found_stream *x = &q->streams[i];
@@ -308,19 +334,20 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* One row less of the window of stream x, of cell c, is left. */
+/* Count one row less of cell c in the open window of stream x. The cell leaves the stream with its
+   last row. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
-    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_part(q, x, c, false);
+    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
 }
 
-/* The row at the next place of the window of stream i. */
+/* Return where the item lies that the open window of stream i has at this place of its order. */
 static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
                                                          uint64_t place) {
     return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
 }
 
-/* Stream i needs no row more of the window that is open, if any is. */
+/* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
 static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
@@ -328,7 +355,8 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     x->length = 0;
 }
 
-/* All streams begin with this epoch, with what they have of it. */
+/* Begin an epoch in all streams of a list. Cells that already hold inputs of this epoch stay,
+   others are dropped. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
@@ -353,23 +381,25 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     if (q->joins != NULL) q->joins->begin(q);
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left, but
-   for rows of the window that is open. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+/* Take cell c of stream x off the list: its counts were taken last, and no item of it is left. It
+   stays the stream's while its rows of the open window are not given. */
+static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (x->last_known == DLPI_FOUND_NONE)
         x->head = q->use[c].next;
     else
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
-    if (q->use[c].open == 0) dlpi_found_part(q, x, c, true);
+    if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
-/* n cells became open: wake so many workers, or all if not every worker takes every cell. */
+/* Wake the workers for n cells that became open: n workers, or all if not every worker takes every
+   cell. */
 static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
     dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
 }
 
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+/* Open the failed cell c again, for the inputs of its run behind the failed one, which is left
+   out. */
 DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -380,8 +410,9 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     dlpi_found_wake(p, q, 1);
 }
 
-/* n items of the input in cell c failed, or the input could not be loaded: they are left out. False
-   if that is an error: the stream then ends before the input. */
+/* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
+   loaded. Returns true if they are left out. Returns false if the failure is an error: the stream
+   then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;

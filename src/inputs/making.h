@@ -8,8 +8,9 @@
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
 
-/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
-   of an input each; items in another order have one for each cell. */
+/* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
+   the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
+   packs, joined branches and requests, too. */
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
@@ -28,7 +29,8 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
-/* Bytes of a cell: its items, one item of each level before the last, and the part. */
+/* Place what a cell holds: its items, one item of each level before the last, and parts that loads
+   fill. Returns the bytes of a cell. */
 static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
@@ -41,7 +43,8 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
-/* What a cell has. made: the fields of the levels above the first. */
+/* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
+   the levels above the first. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
@@ -93,27 +96,30 @@ typedef struct dlpi_making {
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Where the next item of a level is to be written. */
+/* Return where the next item of level l is to be written. */
 static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) {
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* The key of the random numbers of an item. position: the key of its input; number: of the item in
-   the input. */
+/* Return the key of an item's random numbers. position: the key of its input. number: that of the
+   item in the input. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
-/* An item is kept, and goes on to no level by itself: it is made items of, or is one of a row. */
+/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
+   an item of the input. Returns 0, DLP_SKIP, or the code of a failure. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
     return 0;
 }
 
-/* The item of a level is complete, and kept. Go on with it. it: without its fields. */
+/* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
+   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
+   DLP_SKIP, or the code of a failure. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -126,8 +132,8 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
     return dlpi_line_kept(b, l, it);
 }
 
-/* True if an item behind a maker, which failed with this code, is left out, and its input goes on.
-   Before that the input is tried again as often as it may be. */
+/* True if an item behind a maker, which failed with this code, is left out, while its input goes
+   on. False if the input is tried again, or if the failure is an error. */
 DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
@@ -138,7 +144,8 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     return true;
 }
 
-/* Take the steps of its level with the item that an expander has added last, and go on with it. */
+/* Complete the item that an expander has added last: call its level's steps, and go on with it. A
+   failure is kept in m->wrong. */
 __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
@@ -155,7 +162,8 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
-/* The item that an expander has added last is complete, if there is one. */
+/* Go on with the item that an expander has added last, if there is one: the expander adds no more
+   to it. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed) return; /* nothing is added after one that was wrong */
@@ -166,7 +174,8 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Let a level's expander make items of the level's item. */
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
     dlpi_expand_item fields;
@@ -196,7 +205,8 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
-/* Make items of what fetch writes. given: the item without its fields. */
+/* Fetch one item of the first level, and make items of it. given: the item without its fields.
+   Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
@@ -205,7 +215,8 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* Make items of what fetch writes of the cell's next input, if it is plain. */
+/* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP, or the code of a failure. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -225,7 +236,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
-/* The maker that is a load: load the part of an item, and let its items be fetched. */
+/* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
+   the part, which are added to x. Returns 0, DLP_SKIP, or the code of a failure. */
 static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
@@ -256,7 +268,8 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     return rc;
 }
 
-/* Load a part, and make items of each of its items. */
+/* Load the part of the cell's next input, and make items of each of its items. Returns 0, or the
+   code of a failure. */
 static int dlpi_line_load(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
@@ -292,7 +305,8 @@ static int dlpi_line_load(dlpi_line *b) {
     return rc;
 }
 
-/* Lengths that a callback has written after its item was complete. */
+/* Check the lengths of all items of the input once more, because a callback may have written them
+   after its item was complete. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
@@ -301,14 +315,15 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* True if a callback has drawn random numbers for the input. */
+/* True if a callback has drawn random numbers for the present input. The cache keeps no such
+   input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
     return w->note.used_random != 0 ||
            (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
 }
 
-/* Before inputs of cell c are made items of, as x says. */
+/* Prepare *b for making items of the inputs of cell c, as x says. */
 static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     b->by = x;
     b->w = w;
@@ -320,7 +335,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_expand_in(w, x, b->of);
 }
 
-/* Make the items of the cell's next input. plain: dlpi_expand_plain is true. */
+/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
+   true; a constant. Returns 0, or the code with which the input failed. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
@@ -357,7 +373,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     return 0;
 }
 
-/* One try of the next input of cell c, as x says. */
+/* Try once to make the items of the next input of cell c, as x says. Returns 0, or the code with
+   which the input failed. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -367,7 +384,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     return dlpi_line_make(&b, false);
 }
 
-/* The fetch stage's callback: the item of a row, out of its cell. */
+/* Callback of the fetch stage: copy the item of a row out of its cell. user: the dlpi_expand.
+   Returns 0. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;

@@ -8,7 +8,8 @@
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* What has no meaning where counts are not known in advance. */
+/* Refuse what has no meaning if the counts of inputs are not known in advance. Returns DLP_OK, or
+   the pipe's error code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
@@ -35,6 +36,8 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Check that streams, inputs, ranks and the batch fit together, and set whether ranks agree on the
+   end. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint64_t c = q->plan.streams;
@@ -59,14 +62,17 @@ static int dlpi_found_fit(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
-   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+/* Return how many rows of a stream must be known before a batch is scheduled: its own rows, and
+   those that tell whether another batch follows. With DLP_LAST_DROP another batch needs all its
+   rows, else one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
-/* What follows from the inputs' number, the batch's, and the ranks'. */
+/* Set the rows of each stream, the streams of this rank, the sizes of a cursor, and the epoch's
+   length. All follow from the numbers of inputs, ranks and rows of a batch. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     int rc = dlpi_found_fit(p);
@@ -94,8 +100,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* As many rows of a stream as must be known at once: after the last row given. With windows, after
-   the beginning of the window that this row is in. */
+/* Return how many rows of a stream must be known at once. They are counted from the last row given
+   on; with windows, from the beginning of the window of that row. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
@@ -103,13 +109,15 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
+/* Return the alignment of cells in bytes: a cache line if they hold made items of less than a page,
+   else a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
-/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
-   for, so that workers and scheduler wake each other less often. */
+/* Return how many cells there should be beyond the needed ones. It is one for each worker, or
+   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
@@ -119,7 +127,9 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
-/* How many cells there are, a stream needing so many; because: what that follows from. */
+/* Set how many cells there are. need: cells that each stream needs. because: the fields that this
+   follows from, for the error. Returns DLP_OK, or the pipe's error code if the desc's queue is too
+   short or a state has no room for the streams. */
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
@@ -149,12 +159,13 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                        p->source->input, because);
 }
 
-/* So many rows, from anywhere in an input on, lie in so many inputs. */
+/* Return in how many inputs any `rows` rows in a row lie at most, wherever in an input they
+   begin. */
 static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
 
-/* Inputs that a stream with windows needs. */
+/* Return how many inputs a stream with windows needs at once. */
 static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
     const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
@@ -164,6 +175,8 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
+/* Compute how many cells the streams of a stage need, and set the number of cells. Returns DLP_OK,
+   or the pipe's error code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     if (q->plan.window)
@@ -179,7 +192,8 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
-/* What observers see of the streams. */
+/* Add the area of the region in which observers read the counts of inputs and of each stream's last
+   pass. */
 static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_found *q = st->self;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
@@ -196,7 +210,9 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                        q->plan.window ? "part cells, windows" : "part cells");
 }
 
-/* Weights, and who has which inputs by them, are there since the stage was added. */
+/* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
+   Weights, and the deal of inputs by them, were allocated when the stage was added. Returns the
+   number of blocks, 5 or 7. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -216,7 +232,7 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 7;
 }
 
-/* What of the streams' spread is known before an input is. */
+/* Write those words of the streams' statistics that are known before any input is. */
 static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_found_plan *k = &q->plan;
     dlpi_found_spread *to = q->spread;
@@ -235,7 +251,8 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Before the start: no stream has a cell, and all cells are free, in their order. */
+/* Put all cells of a list into its list of free cells, in their order, before the pipe starts. No
+   stream has a cell then. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
     const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)

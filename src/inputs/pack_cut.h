@@ -20,7 +20,8 @@ static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
-/* A row is complete: the next one begins with what is repeated of it. */
+/* Begin the next row of a stream after a complete one. The next row starts with the last `overlap`
+   tokens of the complete row. */
 static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
@@ -44,7 +45,8 @@ static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     x->first += skip;
 }
 
-/* A document of cell c more is known, from token `at` on: the rows that it completes. */
+/* Add the `left` tokens of a document that became known to the rows of its stream. The tokens are
+   in cell c, from token `at` on. Returns how many rows they complete. */
 static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
                                        uint64_t at, uint64_t left) {
     const dlpi_pack *k = dlpi_pack_of(p);
@@ -68,8 +70,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* The lengths of the documents of cell c are known now. Returns how many rows of stream i these
-   documents complete. */
+/* Take the lengths of the documents of cell c, which became known. Returns how many rows of stream
+   i these documents complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
@@ -85,6 +87,8 @@ static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return rows;
 }
 
+/* Return 1 if stream i, which is out, has a last row that is not full, else 0. The row is counted
+   once. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -92,7 +96,8 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* A stream gives its first tokens: the next row begins after them. */
+/* Count the first `skip` tokens of a stream as given: the next row begins after them. Cells without
+   tokens left are dropped. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];
@@ -104,8 +109,9 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
     }
 }
 
-/* Leave the next row of stream i, which is row r of slot s. r DLPI_FOUND_NONE: another rank has it.
-   A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+/* Take the next row off stream i, and write it as row r of slot s. If r is DLPI_FOUND_NONE nothing
+   is written: another rank has the row. A row with neither T tokens nor S segments is the last one,
+   so nothing of it is repeated. */
 static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);

@@ -29,7 +29,7 @@ static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
     return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
 }
 
-/* The i-th of the two. */
+/* Return the i-th set of lists: 0 has the pieces by length, 1 the rows by room. */
 static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
     uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
     return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
@@ -40,7 +40,7 @@ static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
     return l->bits[at / 64] >> at % 64 & 1u;
 }
 
-/* The first list from `at` on that has any; n: none. */
+/* Return the first list from number `at` on that is not empty, or n if there is none. */
 static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
     uint32_t i = at / 64;
     uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
@@ -59,14 +59,14 @@ static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
 
 /* ---- a window is laid out ---- */
 
-/* A piece is in the list of T - its length: they are taken from 0 on. */
+/* Return the list of a piece: T - its length. So the longest pieces come first. */
 static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* The pieces of a stream's first n documents, in their order; returns how many. A cell of which
-   all documents are laid out leaves the list, and is kept until all its tokens are given. `from` of
-   a cell: tokens that are laid out. */
+/* Cut the first n documents of stream i into pieces, and write them into fit_items in their order.
+   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. A cell
+   whose documents are all cut leaves the stream's list, and is kept until its tokens are given. */
 static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found_stream *x = &k->x.found.streams[i];
@@ -90,7 +90,8 @@ static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *h
     return pieces;
 }
 
-/* Row `row` has so much room: into its list, which is in the rows' order. */
+/* Put row number `row`, which has so much room, into the list of rows with this room. The list
+   stays in the order of the rows' numbers. */
 static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
                           uint32_t row) {
     uint32_t before = DLPI_FOUND_NONE;
@@ -106,8 +107,8 @@ static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uin
         items[before].row_next = row;
 }
 
-/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
-   rows there are then. */
+/* Put a piece into the fullest row that has room for it, or into a new row. rows: how many rows
+   there are. Returns how many there are afterwards. */
 static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
                              uint32_t rows) {
     dlpi_fit_item *items = k->fit_items, *x = &items[piece];
@@ -129,7 +130,7 @@ static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t
     return row == rows ? rows + 1 : rows;
 }
 
-/* Lay out so many pieces; returns the rows. */
+/* Lay out the pieces of a window in rows, by best fit. Returns how many rows there are. */
 static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
     const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
     uint32_t rows = 0, at;
@@ -156,7 +157,8 @@ static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t
     return k->fit_pieces + i * k->fit_most_pieces;
 }
 
-/* A row of stream i, the first, is not needed any more. */
+/* Take the first known row off stream i: it is given. Cells of which no token is left are given
+   back. */
 static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
@@ -170,7 +172,7 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     }
 }
 
-/* Rows that are given make room at the end. */
+/* Move the known rows of stream i that are not given to the front, to make room behind them. */
 static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
@@ -184,8 +186,9 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is after it: behind `begin`,
-   where the window begins, or at `end`. */
+/* Append the n rows that were laid out to the known rows of stream i. Each row notes where the
+   stream stands after it. begin: the stream's place before the window. end: after its last row.
+   check: the window's hash. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
                             const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -201,8 +204,9 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
-/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
-   unless there is an error to be told. */
+/* Drop those rows of the first window that were given before the state was saved. If the window is
+   not the one of the state, the pipe fails. rows: rows of the window. check: its hash. Returns how
+   many rows are left. */
 static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -221,14 +225,14 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     return rows - (uint32_t)at->place;
 }
 
-/* The place behind what is laid out of cell c: its ordinal, and the documents laid out. */
+/* Return the place behind the documents of cell c that are laid out. */
 static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
     const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
                          0, 0};
 }
 
-/* The next n documents of stream i are a window: the rows that so become known. */
+/* Lay out the next n documents of stream i as a window. Returns how many rows became known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -254,8 +258,9 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* The documents that a cursor stands after are given; of others the window tells. An input that has
-   fewer is not what it was: more tokens than it has are given. */
+/* Return how many of the n tokens of cell c were given before the state was saved: those of the
+   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
+   returned. */
 static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
@@ -263,6 +268,8 @@ static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64
     return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
 }
 
+/* Count the documents of cell c of stream i as known. Returns 0, since only a whole window makes
+   rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     uint64_t *documents = &k->fit_streams[i].documents;
@@ -273,6 +280,8 @@ static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return 0;
 }
 
+/* Lay out windows of stream i while enough documents are known and too few rows are. out: the
+   stream is out, so the last window may be shorter. Returns how many rows became known. */
 static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_fit_stream *x = &k->fit_streams[i];
@@ -315,7 +324,7 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* ---- memory ---- */
 
-/* What follows for so many rows that must be known. */
+/* Set the sizes of the tables and cursors. rows: rows of a stream that must be known at once. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
     const uint64_t t = k->d.tokens;
     uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (k->longest + t - 1) / t : 1;

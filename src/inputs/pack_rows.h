@@ -97,7 +97,7 @@ static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pa
     return (dlpi_pack_ends *)(void *)(dlpi_input_bytes(p, c) + k->ends);
 }
 
-/* The document of cell c that has this token. */
+/* Return the document of cell c that has this token. */
 static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t token) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
@@ -113,7 +113,8 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
 }
 
-/* A piece of a document in cell c, after what row r of slot s has. */
+/* Append a piece of a document to row r of slot s. The piece has so many tokens of cell c, from
+   token `first` on. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -123,7 +124,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     dlpi_found_use(p, s, c);
 }
 
-/* Row r of slot s is whole: it is counted. */
+/* Count a complete row in the statistics. */
 static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_bump(&k->words[DLP_PACK_ROWS], 1);

@@ -14,7 +14,8 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
 
-/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+/* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
+   them one after the other, once. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
@@ -39,7 +40,8 @@ DLPI_COLD static bool dlpi_reader_seen(const dlpi_words *words, dlpi_seen *s, in
     return true;
 }
 
-/* Who writes what is read wants a core, too. */
+/* Note how many writers the reader of `d` has. They want cores, too. So if threads and writers are
+   more than the CPUs, waiting threads only yield. */
 static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_dataset *d) {
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(st->id, DLPI_READER_WORDS));

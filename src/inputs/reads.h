@@ -34,13 +34,14 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
     return n > 0 ? sizeof(dlpi_reads) + 2 * n * sizeof(dlpi_read) : 0;
 }
 
-/* Where the input lies that the source is to write. */
+/* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
     return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
-/* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
+/* Make items of the input of a cell whose read is over. back: the read that came back, or NULL if
+   the source was not asked. The cell becomes LOADED, FAILED or OPEN. */
 static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_read *back) {
     dlpi_reads_of(w)->back = back;
     w->note.used_random = 0;
@@ -48,7 +49,9 @@ static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_rea
     dlpi_reads_of(w)->back = NULL;
 }
 
-/* Give the item of the claimed cell to the source. Returns false if it has no room. */
+/* Give the item of the claimed cell reads->next to the source, as read r. Returns false if the
+   source has no room now. If the source refuses the item for good, the read is over at once, and
+   the call returns true. */
 static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -77,7 +80,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     return true;
 }
 
-/* Begin to read the claimed cell. Returns false while it has to wait. */
+/* Begin to read the claimed cell reads->next. Returns false if it must wait: the source has no
+   room, or an input that may have killed a worker must be read alone. */
 static bool dlpi_read_begin(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
@@ -99,7 +103,8 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     return dlpi_read_submit(w, r, cell);
 }
 
-/* Claim cells, and begin to read them. Returns whether anything moved. */
+/* Claim cells and begin to read them, as many as may be out at once. Returns true if a read was
+   begun. */
 static bool dlpi_reads_fill(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     bool moved = false;
@@ -113,15 +118,15 @@ static bool dlpi_reads_fill(dlpi_worker *w) {
     return moved;
 }
 
-/* The read of an item that the source gave back; NULL: it has no such item. */
+/* Return the read whose item the source gave back, or NULL if no such item is out. */
 static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
     const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
     return at % sizeof *reads->all == 0 && i < 2 * reads->n && reads->all[i].out ? &reads->all[i]
                                                                                  : NULL;
 }
 
-/* Take what the source gives back within timeout_ms, and make items of it, if the pipe goes on.
-   Returns how many; negative: the source is broken. */
+/* Take the items that the source gives back within timeout_ms, and make items of them unless the
+   pipe is stopped. Returns how many came back; negative if the source is broken. */
 static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -151,13 +156,16 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     return n;
 }
 
-/* How many ms to wait for what is out. With nothing out nothing comes: the source is soon asked
-   again whether it has room. */
+/* Return how many ms to wait for items that are out. The time is long if items are out and no more
+   can be. Else it is short: soon the worker looks for open cells, or asks the source again whether
+   it has room. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
     const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
     return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
 }
 
+/* Do one step of a worker of cells: begin reads, and make items of what comes back. Returns false
+   if there was nothing to do. */
 static bool dlpi_reads_step(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     bool moved;
@@ -171,7 +179,8 @@ static bool dlpi_reads_step(dlpi_worker *w) {
     return true;
 }
 
-/* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
+/* Take over cell t, which the worker claimed as it was about to sleep. With requests the cell is
+   read in the next step; else it is loaded here. */
 static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_reads_of(w) == NULL) {
         dlpi_input_run(w, t);
@@ -181,7 +190,7 @@ static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_reads_of(w)->waits = true;
 }
 
-/* n workers read the inputs of x, if requests do. w: the first of them. */
+/* Give each of the n workers from w on its dlpi_reads, if x reads inputs by requests. */
 static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
     for (int i = 0; i < n && x->reads != NULL; i++) {
         dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
@@ -191,13 +200,15 @@ static void dlpi_reads_live(const dlpi_expand *x, dlpi_worker *w, int n) {
     }
 }
 
-/* The source's hands are to be empty before worker_exit. */
+/* Wait until the source has given back all items, before worker_exit is called. */
 static void dlpi_reads_leave(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     while (reads != NULL && reads->n_out > 0 && !reads->broken)
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
+/* True if the worker has items out, or a claimed cell that waits to be read. It may not leave
+   then. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     return reads != NULL && (reads->n_out > 0 || reads->waits);
@@ -208,13 +219,15 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
     return reads != NULL && reads->n_out == reads->n;
 }
 
-/* The records of n workers. at: of x in the self of its stage. */
+/* Describe the heap memory of n workers' dlpi_reads. at: the offset of x in the self of its
+   stage. */
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
 }
 
-/* The arrays of a stage of cells that it loads so. */
+/* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
+   freeing it. Returns the number of blocks. */
 DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
@@ -224,7 +237,8 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
     return n + 1;
 }
 
-/* Let the workers of a stage of cells read inputs by requests, so many at once. */
+/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
+   a worker at once. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;

@@ -11,18 +11,21 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }
 
-/* Batches are delivered in order, and nobody asks for the other one. */
+/* Return the source's state at a batch: after the batch in slot s, or, if s is DLPI_NO_SLOT, after
+   the last batch that was delivered. after: not used, because batches are delivered in order. */
 static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
                                                  int after DLPI_UNREAD) {
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-/* What reads paths; NULL: a stream has a cursor. */
+/* Return the function that reads a stream's path from a state, or NULL if a stream has a cursor. */
 static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
                                                             const uint8_t *, uint32_t, bool) {
     return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
 }
 
+/* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
+   the first part that is impossible. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c;
@@ -49,7 +52,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
     return NULL;
 }
 
-/* Go on at another place: what was asked for is not needed. */
+/* Go on at the place of a state. Inputs that were asked for are dropped. Returns DLP_OK, or
+   DLP_ERR_RESUME if a stream is missing in the state. */
 DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
     dlpi_cursors c = {0};
@@ -85,13 +89,14 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---- observers ---- */
 
-/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
-   after so many rows of each. */
+/* Return how many of the `items` items of a pass are left out at the end of each epoch, which gives
+   `rows` of them. 0 if not all streams of this rank are counted yet. */
 static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
     return to->counted == to->streams && items > rows ? items - rows : 0;
 }
 
-/* Not known, or not whole, of an older version: nothing is said. */
+/* Observer: copy the statistics of streams into *to. Nothing is written for what is not known, or
+   has another layout. */
 static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_stats *to) {
     dlpi_found_spread h;
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
@@ -121,6 +126,8 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
+/* Observer: read the counts of cells, inputs and streams of a stage. Returns false if the region is
+   not whole. */
 DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);

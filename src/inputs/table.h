@@ -41,19 +41,25 @@ typedef struct dlpi_ends {
     dlpi_seeing seen;
 } dlpi_ends;
 
-/* What a table does by kinds that can be left out; NULL: it is left out. */
+/* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
+   returns DLP_OK or a stage number, or a DLP_ERR code. */
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
-    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    /* Add a fetch after the first. mixes: it has items of its own, not fields. */
     int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
-    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
-    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-    /* Which of the n fields of a map in a cell end there: a bit for each. */
+    /* Add the stage that holds the fields of a fetch that end. */
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e);
+    /* Compute in *seen where a map in which fields end finds each field. */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);
+    /* Set in *ends a bit for each of the n fields that end in a map in a cell. */
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
-    int (*makes)(dlpi_table *t, const dlp_node *node); /* add the rows up to the last maker */
+    /* Add an out after the first. host: it reads the node before the transfer. */
+    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    /* Add the stages of the rows up to the last maker. */
+    int (*makes)(dlpi_table *t, const dlp_node *node);
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -81,18 +87,20 @@ struct dlpi_table {
 
 /* ---- what rows have in common ---- */
 
+/* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
 static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
     const dlpi_verb *verb =
         node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
+/* Refuse a row with the message: node "name" `what`. Returns the pipe's error code. */
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
 }
 
-/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
- */
+/* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
+   (DLPI_NODE_*); else NULL. */
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
@@ -103,7 +111,7 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if others than the consumer take batches, too. */
+/* True if a second out or another program takes batches, beside the consumer. */
 static bool dlpi_table_shared(const dlpi_table *t) {
     const dlp_node *last = &t->nodes[t->n - 1];
     return t->p->sharing->programs ||
@@ -118,9 +126,9 @@ static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *no
     return pack && cache;
 }
 
-/* How many rows there are up to the last one that makes items, or up to a cache behind them; 0: no
-   row does. Parts that load counts are items of unknown count, too. Other rows end the search.
-   Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
+   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
+   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
    Records of a push lie in cells, too, if several take the batches, or if a window is next. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
@@ -166,6 +174,8 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
 
 /* ---- the rows, before any is added ---- */
 
+/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
@@ -180,7 +190,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     return DLP_OK;
 }
 
-/* A row takes records from the row before it. */
+/* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
+   rows. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
     if (from == NULL || node == t->joins) return DLP_OK;
@@ -196,7 +207,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                        from[0], t->nodes[i - 1].name);
 }
 
-/* What the verb of a row has no use for. */
+/* Refuse fields of a row that its verb does not use. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
     dlp_workers_desc w = node->workers;
     int rc;
@@ -229,6 +240,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        "DLP_DEAL_* in a list or push, else 0");
 }
 
+/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
     for (uint32_t i = t->n; i > 0; i--) {
@@ -253,8 +266,8 @@ static int dlpi_table_check(dlpi_table *t) {
 
 /* ---- a table that the library fills ---- */
 
-/* Add a row. The workers name it, if they have a name; else it has this name, and a number if
-   another row has it. */
+/* Add a row to the library's own table, and return it. The name is that of the workers `w`, if they
+   have one, else `name`; a number is added if another row has the name. w may be NULL. */
 static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
                                 const dlp_workers_desc *w) {
     dlp_node *node = &to->nodes[to->n];
@@ -272,7 +285,8 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches. The workers are the row's. of: the source that it reads, or NULL. */
+/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
+   that it reads, or NULL. */
 static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
                                   const dlp_source *of) {
     dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);

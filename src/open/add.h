@@ -22,7 +22,7 @@ static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
     return dlpi_added(p, st, dlpi_repeat_check(p));
 }
 
-/* Is the stage added last one that makes items of what fetch writes? */
+/* True if the stage added last makes items of what fetch writes. */
 static bool dlpi_last_expands(const dlp_pipe *p) {
     return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }

@@ -33,7 +33,8 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
-/* What a new pipe has beside it. */
+/* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or,
+   without it, functions that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {
     p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
     p->used_at_first = 1;

@@ -21,7 +21,8 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* there: where each field of the chunk's first row lies. */
+/* Copy the run's rows from memory of the user into the chunk's buffer. there: the address of each
+   field of the chunk's first row. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -35,7 +36,8 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
     }
 }
 
-/* The run's rows are in memory already. */
+/* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
+   copy them unless views lie in place. Returns 0, or the code of a failure. */
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -56,7 +58,8 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     return rc;
 }
 
-/* Load the run of rows that has gathered in l, if any. */
+/* Load the run of rows that has gathered in l, if there is one. Returns 0, or the code of a
+   failure. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -73,8 +76,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     return d->load(d->user, &shown);
 }
 
-/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
-   neighbours. */
+/* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
+   are neighbours. Returns 0, or the code of a failure. */
 static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
     const dlpi_split *c = dlpi_split_of(l->w->p);
     uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
@@ -96,8 +99,9 @@ static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp
     return dlpi_load_run(l, it);
 }
 
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
+/* Load the rows of a chunk that this rank wants. A chunk that replaces another one must have as
+   many rows, because the batches are known in advance. Returns 0, DLP_SKIP if it has fewer, or the
+   code of a failure. */
 static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     const dlp_pipe *p = w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -124,6 +128,8 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
+/* Callback of the fetch stage: load a chunk. If chunks stay, it is loaded once, though several
+   batches under way may be the same chunk. Returns 0, or the code of a failure. */
 static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;

@@ -24,7 +24,8 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
-/* Copy a desc, with what its source says of the rows, and what it says by a short name. */
+/* Copy a desc into *d, with what its source says of the rows. A short name and the long one that it
+   stands for get one value. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
@@ -100,7 +101,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
                        "at least max_held + 1 without a device");
 }
 
-/* The order and the counts of a pass. */
+/* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
+   last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
                              dlp_split_desc *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
@@ -117,7 +119,8 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
     run->epochs = train ? d->epochs : 1;
 }
 
-/* A chunk's fields: one more dimension before a row's. */
+/* Write into `out` the fields of a chunk: those of a row, with `room` rows as the first
+   dimension. */
 static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
@@ -127,7 +130,8 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
     }
 }
 
-/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+/* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
+   chunks are not shuffled. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
@@ -144,7 +148,8 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* The rows of a pipe of chunks. */
+/* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
+   _DEVICE. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_split_desc split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
@@ -181,7 +186,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     return DLP_OK;
 }
 
-/* Make a pipe, and the rows that it is to have. *p has what is wrong; NULL: *err has. */
+/* Make a pipe without stages, and the table of nodes for it. Returns DLP_OK, or a DLP_ERR code. The
+   error is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
                              dlp_error *err) {
     int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -195,7 +201,8 @@ typedef struct dlpi_choice {
     char why[120];
 } dlpi_choice;
 
-/* Is there room for what the plan wants of the device? The rest is *host's. */
+/* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
+   of the plan that lie in CPU memory. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
     const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
     uint64_t bytes = dlpi_sink_bytes(p), room = 0;
@@ -212,7 +219,8 @@ static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choi
     return false;
 }
 
-/* May DLP_PRELOAD_AUTO choose this one? */
+/* True if DLP_PRELOAD_AUTO may choose to->preload: the pipe of table t fits into memory. If not,
+   to->why says why. The stages are added to p, which is only for this check. */
 static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nodes *t,
                             dlpi_choice *to) {
     uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
@@ -231,7 +239,9 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nod
     return false;
 }
 
-/* The first of them that fits. What is wrong with the desc is told when its pipe is made. */
+/* Set to->preload: as the desc says, or, for DLP_PRELOAD_AUTO, the first that fits of device, CPU
+   and none. Returns DLP_OK, or a DLP_ERR code if no pipe could be made. Other errors of the desc
+   are told when its pipe is made. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
                               dlp_error *err) {
     to->preload = d->preload;
@@ -249,6 +259,7 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nod
     return DLP_OK;
 }
 
+/* Warn, as information, which preload DLP_PRELOAD_AUTO has chosen. */
 static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
     if (to->preload == DLP_PRELOAD_NONE)
         dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
@@ -289,6 +300,8 @@ DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc
     return dlpi_opened(out, p, rc, err);
 }
 
+/* Call on_step for one batch, release the batch, and call on_epoch after the last one. Returns
+   DLP_OK, DLP_END if the run is to stop, or a DLP_ERR code. */
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
     const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;

@@ -26,8 +26,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
-/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
-   refused. */
+/* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
+   wrong the number has no meaning. */
 static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
     for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {

@@ -15,8 +15,9 @@
 #include "stages/out.h"      /* needs: out */
 /* ---- batch, transfer ---- */
 
-/* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
-   desc. With turns each worker of the first fetch has so many. */
+/* Set the pipe's prefetch_factor, the batches ahead of the consumer, from the capacity of the batch
+   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns DLP_OK,
+   or the pipe's error code. */
 static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->prefetch_factor;
     const int64_t workers = dlpi_table_turns(t) && t->fetchers > 0 ? t->fetchers : 1;
@@ -99,7 +100,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
 static const dlpi_table_ops dlpi_table_kinds = {
     .verbs = dlpi_verbs,
     .later = dlpi_node_fetch_later, /* needs: join */
-    .part = dlpi_ends_part,         /* needs: scratch */
+    .part = dlpi_ends_sort,         /* needs: scratch */
     .ends = dlpi_ends_add,          /* needs: scratch */
     .see = dlpi_ends_see,           /* needs: scratch */
     .which = dlpi_ends_which,       /* needs: scratch */
@@ -135,7 +136,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add the stages of a table to a pipe without stages. */
+/* Add the stages of a table to a pipe without stages. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
@@ -144,7 +145,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
-/* Make a pipe of a table, up to its start. */
+/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     const dlp_pipe_desc *d = desc != NULL ? desc : &(dlp_pipe_desc){.prefetch_factor = 0};
@@ -159,7 +161,8 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
-/* Start a pipe of a table, or prepare its start. */
+/* Start the pipe of a table; with desc.later only prepare its start. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_table_start(dlp_pipe *p) {
     return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
 }

@@ -14,8 +14,8 @@ typedef struct dlpi_loader {
     dlp_pipe_desc run;
 } dlpi_loader;
 
-/* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. */
+/* Give the fields of a loader's stages the values of the short names that stand for them. Refuse a
+   short name and a field that differ. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     struct {
         const char *field, *wants;
@@ -68,8 +68,9 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
     return d->reader != NULL ? "dataset.reader" : NULL;
 }
 
-/* Take the dataset: the loader's own, or that of a source. A filter may be asked for beside the
-   source. A source that has a fetcher says how it fetches, but for how many are in flight. */
+/* Take the dataset of a loader, its own or that of its source, into *l. A filter may be set beside
+   the source. A source that has a fetcher says how it fetches, but not how many items are in
+   flight. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
     const char *given = from != NULL ? dlpi_dataset_given(&d->dataset) : NULL;
@@ -104,7 +105,8 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     return dlpi_loader_short(p, d, l);
 }
 
-/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
+/* Set up the classic topology: each worker gets whole batches in turn, and with a collate a batch
+   worker for each collates them. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
     int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
@@ -119,7 +121,8 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     return DLP_OK;
 }
 
-/* Classic, and several items at once in each worker: as many batches for each as these are of. */
+/* Set up the concurrent topology: the classic one, with several items in flight in each worker, and
+   so many batches for each that these items fit. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
     uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
@@ -145,7 +148,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 
 /* ---- the rows of its table ---- */
 
-/* The list, and what holds for the run. */
+/* Add the row of the list, and copy the desc of the run. */
 static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     node->workers.num_workers = l->sampler.threaded;
@@ -167,7 +170,7 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-/* Without a device there is no transfer node. */
+/* Add the transfer row, if the loader has a device. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
     if (d->device == NULL && (d->device_buffers != 0 || d->threaded != 0))
@@ -202,7 +205,9 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
     return rc == DLP_OK ? dlpi_loader_device(p, &d->transfer, to) : rc;
 }
 
-/* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
+/* Fill the table *to as a loader's desc says. *p becomes a pipe without stages; it has the error,
+   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns DLP_OK, or
+   a DLP_ERR code. */
 static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
     memset(to, 0, sizeof *to);

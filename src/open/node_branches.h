@@ -10,8 +10,8 @@ static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
-/* Take the next branch, whose rows m has. st: its stage, with its name and workers, whose self is
-   not the branch's. */
+/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
+   inputs are shuffled. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
@@ -68,7 +68,8 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
     return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
 }
 
-/* What of a list behind the first is its own. */
+/* Check the list of a branch behind the first one, and take its count. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
@@ -87,7 +88,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Begin a branch. */
+/* Begin a branch at its list or push row. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
@@ -99,8 +100,9 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
 }
 
-/* The stage of all branches has one policy, so branches say alike what both say. said: the branch
-   that said it before. */
+/* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
+   all branches has once. said: the name of the branch before. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w,
                                const char *said) {
@@ -129,7 +131,8 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* The branch whose workers branch k may share; k: none. w: what its rows say of workers. */
+/* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
+   desc of branch k. */
 static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
         const dlp_workers_desc *of = &j->at[b].w;
@@ -142,8 +145,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
     return k;
 }
 
-/* What is known of how many items an input of a branch has. Without a row that makes items, it has
-   as many as load gives, or one. */
+/* Note in *f what is known of an input's items: without a row that makes items, an input has as
+   many as load gives, or one. */
 static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
                                dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
@@ -155,8 +158,9 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
         f->least_items = m->part.min_items;
 }
 
-/* If each input of a branch of a zip has one item, an input that is left out leaves its row out. If
-   not, nobody knows how many items a failed input has. */
+/* Decide which branches of a zip leave a row out for an input that is left out: those with one item
+   in each input. In other branches nobody knows how many items a failed input has, so
+   DLP_ON_ERROR_DROP is refused. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
@@ -169,7 +173,8 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
     return DLP_OK;
 }
 
-/* Add the workers of the next branch to those of the branches before it. */
+/* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
+   before it. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
                              dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
@@ -202,7 +207,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Each team calls its own callbacks. */
+/* Number the workers of each team. If there are several teams, let each call its own callbacks. */
 static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -217,15 +222,16 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
     all->worker_user = j;
 }
 
-/* A state knows the data of a branch by the id of its source, too. The first list has that of the
-   first branch. */
+/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
+   list has that of the first branch already. */
 static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
     uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
     if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
 }
 
-/* Take the rows of a branch, from its list on; t->at is the row behind the list. */
+/* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
@@ -254,7 +260,8 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     return rc;
 }
 
-/* A branch has a list, and then the rows that run in one cell. */
+/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
     if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
@@ -269,7 +276,8 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
                          "load, fetch, map, expand and filter");
 }
 
-/* from of a zip or mix names the last row of each branch. */
+/* Check that `from` of the zip or mix names the last row of each branch, and that each row may
+   stand in a branch. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
@@ -294,7 +302,8 @@ static int dlpi_branches_from(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Only rows like these stand behind a zip or mix. */
+/* Check that each row behind the zip or mix may stand there. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_branches_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
@@ -315,7 +324,9 @@ static int dlpi_branches_after(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* The fields of a row: all fields of a zip, or those that the branches of a mix have alike. */
+/* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
+   branches. The branches of a mix must have the same fields. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -348,7 +359,8 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
     return DLP_OK;
 }
 
-/* The stage that copies items of the branches into rows. */
+/* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
+   Returns a stage number, or a DLP_ERR code. */
 static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
@@ -365,7 +377,8 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
     return dlpi_copies_add(t, w, &ds, &f);
 }
 
-/* Add what is made of the joined rows. */
+/* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
+   stage that copies the items. Returns a stage number, or a DLP_ERR code. */
 static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                                 const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
@@ -392,7 +405,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     return dlpi_makers_copies(t, &m);
 }
 
-/* Add all rows up to this one, which joins them, and makers behind it. */
+/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number,
+   or a DLP_ERR code. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;

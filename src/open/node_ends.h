@@ -6,7 +6,7 @@
 #include "work/collate.h"
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
-/* Is this name one of those in a text with blanks between them? */
+/* True if `name` is one of the names in the text `names`, which has blanks between them. */
 static bool dlpi_names_have(const char *names, const char *name) {
     const size_t n = name != NULL ? strlen(name) : 0;
     while (n > 0 && *names != 0) {
@@ -27,7 +27,7 @@ static uint32_t dlpi_names_count(const char *names) {
     return n;
 }
 
-/* The map after a fetch in which fields may end. NULL: none. */
+/* Return the map in which fields of the present fetch end, or NULL if there is none. */
 static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
@@ -37,7 +37,8 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
-/* Datasets of a mix have the same fields, also those that end. node: a fetch of the next one. */
+/* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
+   end in `map`. node: the fetch row. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
@@ -54,8 +55,9 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
                                map->name);
 }
 
-/* Part the fields of a fetch: those that stay come first. */
-static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
+/* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
+   end in a later map. Returns DLP_OK, or the pipe's error code. */
+static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
@@ -89,8 +91,8 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     return DLP_OK;
 }
 
-/* Add the cells of fields that end, behind the fetch; if it is of a mix, behind all of its
-   datasets. */
+/* Add the stage with the cells of fields that end, behind the present fetch. In a mix it is added
+   behind the last fetch of the mix. Returns a number from 0 on, or a DLP_ERR code. */
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
     const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
     dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
@@ -104,7 +106,8 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlpi_add_scratch(t->p, &d);
 }
 
-/* Which fields end in a map that runs in a cell. f: [n] fields of the map; its own are last. */
+/* Find which fields end in a map that runs in a cell: a bit for each in *ends. f: all n fields of
+   the map's level, of which the map's own come last. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
     const char *names = map->map.ends;
@@ -129,7 +132,8 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
-/* The row that parts a map from the cells of makers or a push; NULL: there is no such row. */
+/* Return the first row between the present map and the cells of makers or a push that does not work
+   on items. Returns NULL if there is no such row. */
 static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
     for (uint32_t i = t->makes > 0 ? t->makes : 1; i < t->at; i++)
@@ -137,8 +141,9 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     return NULL;
 }
 
-/* How a map in which fields end sees the fields: in the order of the table. The row has those that
-   stay, then those that the map adds; the cells of those that end come last. */
+/* Compute in *seen where a map in which fields end finds each field, so that it sees them in the
+   order of the table. The row has the fields that stay, then those that the map adds; the cells
+   with the fields that end come last. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);

@@ -72,7 +72,8 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
-/* How many items a fetch row reads: all, or those of one dataset of the list's mix. */
+/* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
     const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
@@ -95,7 +96,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* The dataset of a fetch row. */
+/* Write the dataset of a fetch row into *ds. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
     const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
@@ -120,7 +121,8 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     return DLP_OK;
 }
 
-/* What a fetch row says, as descs. */
+/* Write what a fetch row says into *f, whose dataset is *ds. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
@@ -139,7 +141,8 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Give the workers of a row the callbacks of the row's source. */
+/* Give the workers *w of a row the callbacks of the row's source, if the source has any. source may
+   be NULL. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
     const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
@@ -159,13 +162,14 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 
 /* ---- rows that run in the attempts of the stage before ---- */
 
-/* Does a row run in the attempts of the stage before? Else it gets a stage of its own. */
+/* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. */
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
            !dlpi_workers_given(&node->workers);
 }
 
-/* Does a later fetch? A wrong desc goes to a stage of its own, which refuses it. */
+/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
+   its own, which refuses it. */
 static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
                               const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
@@ -174,6 +178,8 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
+/* Add a row's callback `row`, and its n fields f, to the stage before it. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
                           uint32_t n) {
     dlpi_copy_text(row.name, sizeof row.name, node->name);
@@ -181,7 +187,8 @@ static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row,
     return dlpi_chain_add(t->p, &t->p->stages[t->chained - 1], &row, f, n);
 }
 
-/* The row behind this one, which has stage id, may run in the attempts of that stage. */
+/* Note if the next row may run in the attempts of stage `id`, which the present row has added.
+   Returns id. */
 static int dlpi_row_chainable(dlpi_table *t, int id) {
     const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
     const bool reads = st != NULL && st->dataset != NULL && dlpi_reader_of(st->dataset) != NULL;
@@ -242,7 +249,8 @@ static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) 
     return node->map.fields;
 }
 
-/* A map's desc has one callback, that of its place. */
+/* Check that a map row has the callback of its place: item before the batch, batch behind it.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
     int rc =

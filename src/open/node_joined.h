@@ -13,7 +13,8 @@ typedef union dlpi_joined_inner {
 
 #define DLPI_JOINED_AT ((sizeof(dlpi_joined_inner) + 63) / 64 * 64)
 
-/* What is there of branches that were taken, should the table be refused. */
+/* Describe in `out` the memory of branches that were taken, to free it if the table is refused.
+   Returns the number of blocks. */
 static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const size_t base = DLPI_JOINED_AT + offsetof(dlpi_joined, j);
     const dlpi_branches *j =
@@ -56,7 +57,9 @@ static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
                        t->joins->name);
 }
 
-/* Only maps stand between makers. They run in the workers of the branches. */
+/* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
+   window may stand there. They run in the workers of the branches. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
     for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
@@ -81,7 +84,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     return DLP_OK;
 }
 
-/* Add what is made of joined rows, which have these fields. st: the stage, with its workers. */
+/* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
+   of joined rows. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     dlp_expand_desc d;

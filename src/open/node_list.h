@@ -10,7 +10,8 @@ static int dlpi_node_repeat(dlpi_table *t) {
     return dlpi_add_repeat(t->p);
 }
 
-/* What the list's order and the pipe's desc both say is said once, or alike. */
+/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
     const struct {
         const char *field;
@@ -25,8 +26,9 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     return DLP_OK;
 }
 
-/* A saved state knows which data it is of by function_id, but where that is the user's own number
-   for an order. */
+/* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
+   Nothing is done if function_id is the user's number of an order. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                           dlp_sampler_desc *s) {
     if (source == NULL || source->id == 0 || s->function != NULL || s->batches.next != NULL)

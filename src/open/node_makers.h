@@ -11,8 +11,8 @@
 
 /* ---- load, window ---- */
 
-/* The window after the rows that are being added: its items; 0: that row is no window. A cache may
-   stand before it. */
+/* Return the items of the window behind the rows that are being added, or 0 if that row is no
+   window. A cache may stand between. */
 static uint32_t dlpi_window_after(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
     if (node < end && node->verb == DLP_CACHE) node++; /* needs: cache */
@@ -29,8 +29,9 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
 }
 
-/* The first field of a load's desc that another row says, and which; NULL: none is set. A loader,
-   which has no rows, sets them. */
+/* Return the name of the first field of a load's desc that is set though another row says it;
+   *where tells which row. Returns NULL if none is set. A loader, which has no rows, sets these
+   fields. */
 static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     *where = "list.n_items";
     if (d->n_parts != 0) return "n_parts";
@@ -44,7 +45,8 @@ static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     return dlpi_workers_given(&d->workers) ? "workers" : NULL;
 }
 
-/* What the source of a load row says of its parts. */
+/* Take into *d what the source of a load row says of its parts. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const dlp_source *source = d->source;
     if (source->parts == NULL)
@@ -62,7 +64,8 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
-/* A load's desc says nothing that another row says. */
+/* Refuse fields of a load's desc that another row says. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
     const char *where, *given = dlpi_load_given(&node->load, &where);
     if (given == NULL) return DLP_OK;
@@ -70,7 +73,8 @@ static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
                        "%s is set in load, must be 0; set %s instead", given, where);
 }
 
-/* The desc of a load row, with what other rows and the pipe's desc say. */
+/* Write into *d the desc of a load row, with its count of parts. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const int rc = dlpi_load_own(t, node);
     *d = node->load;
@@ -132,10 +136,10 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
     return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
 }
 
-/* What reads the inputs of an expand directly after the list: nobody does. */
+/* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
-/* Add fields to those of the present level. */
+/* Add n fields to those of the present level. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
                              const dlp_field *f, uint32_t n) {
     uint32_t *all = &m->n_fields[m->n_levels - 1];
@@ -147,7 +151,8 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     return DLP_OK;
 }
 
-/* Add a step to the present level. It sees the fields of the level from `first` on. */
+/* Add a filter or map, as the last step, to the present level. The step sees the fields of the
+   level from step.first on. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     if (l->n_steps == DLPI_STEPS)
@@ -158,14 +163,15 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
-/* A cell has levels for so many rows that begin one. */
+/* Refuse a row that would begin one level more than a cell has. Returns the pipe's error code. */
 static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
     return dlpi_node_bad(t, node,
                          "is the fourth expand, or map in which fields end, of a cell; a cell has "
                          "three at most");
 }
 
-/* A load behind a push, or behind other rows: each item is a part. The row behind it fetches. */
+/* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
@@ -243,7 +249,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                             (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
 }
 
-/* A map in which fields end is the last step of its level. The next level has the other fields. */
+/* Take a map in which fields end: it is the last step of its level, and the next level has the
+   other fields. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_field *f = m->fields[m->n_levels - 1];
@@ -281,7 +288,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
                             (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
 }
 
-/* Whose items an expand shuffles is told apart only if no other row makes items. */
+/* Refuse expand.shuffle_items beside other rows that make items. Returns the pipe's error code. */
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
                     "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
@@ -312,7 +319,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
-/* Take one of these rows. */
+/* Take one of the rows up to the last maker into *m. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->pack != NULL && dlpi_node_ends(node))
         return dlpi_not_null(t->p, node->name, "map.ends",
@@ -335,7 +342,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* The workers of two rows that run in the same workers: one of the two says which. */
+/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns
+   DLP_OK, or the pipe's error code if both do. */
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
@@ -348,7 +356,8 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
         before->name);
 }
 
-/* What stands before these rows: a list, or a push, whose own thread reads its fields. */
+/* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
+   joined rows. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
@@ -384,7 +393,8 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* Several threads of a worker that fetch are so many workers, each with a cell. */
+/* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     dlp_fetch_desc *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
@@ -407,7 +417,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* A push: add the stage that reads it. */
+/* Add the stage that reads a push before makers. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
@@ -429,7 +439,7 @@ static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     return rc < 0 ? rc : DLP_OK;
 }
 
-/* The stage that reads a push gives the records to x. */
+/* Let the stage that reads the push of these rows, if they have one, give its records to x. */
 static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     for (int i = 0; m->push != NULL && i < t->p->n_stages; i++) {
         dlpi_stage *st = &t->p->stages[i];
@@ -439,7 +449,8 @@ static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_e
     }
 }
 
-/* The inputs of the first level. */
+/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
     if (m->push != NULL && t->joins == NULL) rc = dlpi_makers_push(t, m->push);
@@ -461,7 +472,8 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
-/* The desc of the last expand, or of filters alone. */
+/* Return the desc for the stage: that of the last expand, or one without expand if there are
+   filters alone. */
 static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
     dlp_expand_desc d = {.expand = NULL};
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
@@ -478,8 +490,8 @@ static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers 
     return c;
 }
 
-/* The row that names the stage: the pack or last expand, else the first filter, else the first.
-   Behind a push there may be no row. */
+/* Return the row that names the stage: the pack or last expand, else the first filter, else the
+   first row. Behind a push there may be no row. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     static const dlp_node pushed = {.name = "records"};
     if (m->n == 0) return &pushed;
@@ -490,7 +502,7 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* The stage that makes items. */
+/* Add the stage that makes items. Returns its number, or a DLP_ERR code. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
@@ -505,7 +517,8 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_add_expand(t->p, &d, &c);
 }
 
-/* Add the stage that copies items into rows. made: their fields; w: the workers that make them. */
+/* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
+   items' fields. Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
     const dlp_node *batch = t->nodes;
@@ -522,7 +535,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* How many items may be made of an input. */
+/* Set how many items may be made of an input at most. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
@@ -536,7 +549,8 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels to x. all: becomes the fields of those above the first. Returns their number. */
+/* Copy the levels to x, and the fields of the levels above the first to all[]. Returns how many
+   fields these are. */
 static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
     x->n_levels = m->n_levels;
@@ -551,7 +565,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     return n;
 }
 
-/* Give the stage its levels, and a copy of their fields. */
+/* Give the stage its levels, and a copy of their fields. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
@@ -568,7 +583,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* The stage that copies the items into rows. */
+/* Add the fetch stage that copies the last level's items into rows. Returns the stage's number, or
+   a DLP_ERR code. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
@@ -576,7 +592,8 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
-/* Let an asynchronous source read the inputs into their cells. */
+/* Let an asynchronous source read the inputs into their cells. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
     const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
@@ -587,7 +604,8 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     return rc;
 }
 
-/* Such rows stand behind the first fetch, a load, or the list. */
+/* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
+   the list. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
     const int32_t first = t->nodes[1].verb;
     const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
@@ -597,7 +615,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
                          "filter (an expand also after the list)");
 }
 
-/* The last row that makes items: it adds the stage of all rows up to it. */
+/* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
+   stage number, or a DLP_ERR code. */
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
     dlpi_stage *st;
@@ -627,7 +646,8 @@ static bool dlpi_parts_given(const dlp_part_desc *d) {
            d->window != 0 || d->weights != NULL || d->source != NULL;
 }
 
-/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+/* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
+   out of the load row. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
@@ -651,8 +671,8 @@ static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
     return DLP_OK;
 }
 
-/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
-   workers. */
+/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
+   workers. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
                               dlp_nodes *to) {
     dlp_fetch_desc f = *d;

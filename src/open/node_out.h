@@ -4,14 +4,14 @@
 #include "open/open.h"
 /* ---- out: the last rows of a table ---- */
 
-/* The last row that is no out. */
+/* Return the last row of the table that is not an out. */
 static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
     const dlp_node *node = t->nodes;
     while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
     return node;
 }
 
-/* The row that an out reads, or NULL. */
+/* Return the row that an out reads, or NULL if no row above has that name. */
 static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
     if (node->from == NULL) return node - 1;
     for (uint32_t i = 0; i < t->at; i++)
@@ -19,7 +19,8 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
     return NULL;
 }
 
-/* The first out: dlp_pipe_next gives its batches, and it waits for all of them. */
+/* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
+   wait for all batches. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
     int rc =

@@ -6,8 +6,8 @@
 #include "stages/transfer.h"
 /* ---- split: batches that are views of a chunk ---- */
 
-/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
-   those buffers, and its own that the consumer does not hold. */
+/* Set how many chunks may be under way, and how many of these in CPU buffers. With a device these
+   are the CPU buffers, and those device buffers that the consumer does not hold. */
 static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split *to) {
     const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int64_t cpu = d->cpu_buffers, there = d->device_buffers;

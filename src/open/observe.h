@@ -6,8 +6,8 @@
 #include "open/count.h"
 /* ---- looking at a pipe ---- */
 
-/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
-   the figures of kinds. Returns DLP_OK, or why not. */
+/* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
+   figures of each kind of stage. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE or DLP_ERR_FORKED. */
 static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
     if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;

@@ -16,8 +16,9 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
-/* The new pipe is the caller's, if rc is DLP_OK; else, or with out NULL, it is closed, and *err
-   says what was wrong. */
+/* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
+   the pipe is closed, and on failure its error is copied to *err. p and err may be NULL. Returns
+   rc. */
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     if (rc == DLP_OK && out != NULL) {
         *out = p;
@@ -31,7 +32,8 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
 #define DLPI_RUN_FROM \
     offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
-/* The first field of a pipe's desc that items of known count have no use for; NULL: none is set. */
+/* Return the name of the first field of a pipe's desc that is set, and that items of known count do
+   not use. Returns NULL if none is set. */
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     if (d->streams != 0) return "streams";
     if (d->steps_per_epoch != 0) return "steps_per_epoch";
@@ -41,6 +43,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
+/* Allocate a pipe without stages in *out, with a copy of desc (may be NULL), and check the desc.
+   Returns DLP_OK, or a DLP_ERR code; the error is then in *err. */
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;

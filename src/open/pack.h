@@ -19,7 +19,7 @@ typedef struct dlpi_flat {
     int32_t end, longest;
 } dlpi_flat;
 
-/* A segment ends here, unless it has no tokens. */
+/* Note that a segment ends at token `end`, unless the segment has no tokens. */
 static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (end == x->end) return;
     if (end - x->end > x->longest) x->longest = end - x->end;
@@ -28,8 +28,8 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (x->bounds != NULL) x->bounds[x->n] = end;
 }
 
-/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
-   consumer's, who may have written others. */
+/* Note the segments of a row with n bounds and `tokens` tokens. Returns false if the bounds are not
+   valid: the consumer may have written over them. */
 static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
     const int32_t from = x->end;
     for (int64_t i = 0; i < n; i++) {

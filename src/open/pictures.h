@@ -5,7 +5,8 @@
 #include "open/observe.h"
 /* ---- pictures of a pipe ---- */
 
-/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+/* Copy a counter's ring into *out, oldest sample first. The caller frees out->samples. Returns
+   DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
     uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
@@ -34,7 +35,8 @@ static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
 }
 
-/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+/* Copy the rings of all counters. curves: [DLP_MAX_COUNTERS], zeroed; the caller frees them, also
+   after a failure. Returns DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     int rc = DLP_OK;
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
@@ -43,7 +45,8 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return rc;
 }
 
-/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+/* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
+   valid. pen: what writes it. Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
                               const dlp_trace_window *window, dlpi_pen *pen) {
     dlpi_curve curves[DLP_MAX_COUNTERS];

@@ -49,7 +49,8 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return rc;
 }
 
-/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
+/* Set the error that the consumer holds all batches that it may, and return DLP_ERR_HELD. It is no
+   error of the pipe: it is told until a batch is released. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
@@ -59,7 +60,7 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
 
-/* May the caller take batches? DLP_OK, or why not. */
+/* Return DLP_OK if the caller may take batches, else DLP_ERR_STATE or DLP_ERR_FORKED. */
 static int dlpi_may_take(const dlp_pipe *p) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;

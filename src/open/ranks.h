@@ -20,7 +20,8 @@ static const dlpi_launcher dlpi_launchers[] = {
 
 enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
 
-/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+/* Read the number up to 2^31 - 1 at *text, and move *text past it. Returns the number, or -2 if
+   there is none. */
 static int64_t dlpi_digits(const char **text) {
     const char *begin = *text;
     int64_t n = 0;
@@ -31,7 +32,8 @@ static int64_t dlpi_digits(const char **text) {
     return *text != begin ? n : -2;
 }
 
-/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+/* Return the number that an environment variable has. Returns -1 if it is not set, -2 if it is no
+   such number. */
 static int64_t dlpi_env_number(const char *name) {
     const char *text = getenv(name);
     int64_t n;
@@ -40,8 +42,9 @@ static int64_t dlpi_env_number(const char *name) {
     return *text == 0 ? n : -2;
 }
 
-/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
-   as many; -2: no such list, or it is shorter. */
+/* Read Slurm's list of tasks of each node, "2(x3),1". Returns the tasks of this node. If node is -1
+   all nodes must have as many, or -1 is returned. Returns -2 if it is no such list, or too
+   short. */
 static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     int64_t tasks = -2, nodes = 0;
     for (const char *at = list;; at++) {
@@ -60,7 +63,8 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* The first of the variables that Slurm has had for this list over the years. */
+/* Return the name of the first variable that is set, of those that Slurm has had for this list over
+   the years. */
 static const char *dlpi_slurm_name(void) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
@@ -75,7 +79,8 @@ static int64_t dlpi_slurm_number(const char *name) {
     return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
 }
 
-/* A pair of variables: a number below a number. */
+/* Check that a pair of variables are numbers, the first below the second. low, high: their names.
+   r, w: their values. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
     if (r < 0 || w < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
@@ -87,17 +92,18 @@ static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w
     return DLP_OK;
 }
 
-/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
-   rank. */
+/* True if this launcher has left its rank and world in the environment: *r and *w. A Slurm batch
+   script has half of them, and is no rank. */
 static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
     *r = dlpi_env_number(by->rank);
     *w = dlpi_env_number(by->world);
     return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
 }
 
-/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
-   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
-   ranks as they come, and the daemons of an MPI that Slurm has started. */
+/* Refuse two launchers with as many ranks that number this process differently. Launchers nest: one
+   that has started another has as many ranks or fewer, and other numbers for them. The exceptions
+   are torchrun, which numbers its ranks as they come, and the daemons of an MPI that Slurm has
+   started. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
     bool first = by == dlpi_launchers;
     if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
@@ -113,7 +119,8 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
     return DLP_OK;
 }
 
-/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+/* Find rank and world_size in the environment. *by: the launcher that set them, or NULL if there is
+   none: then the rank is 0 of 1. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
     to->rank = 0;
     to->world_size = 1;
@@ -131,7 +138,8 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Rank and ranks on this node as l says them; *found: it does. */
+/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns
+   DLP_OK, or DLP_ERR_ARG with the error in *err. */
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
     const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
     int64_t r = dlpi_env_number(l->local);
@@ -148,7 +156,8 @@ static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, 
     return DLP_OK;
 }
 
-/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+/* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
+   and world: RANK=$SLURM_PROCID. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
     bool found = false;
     int rc = DLP_OK;
@@ -166,7 +175,8 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
 
 /* ---- cores ---- */
 
-/* Has the process begun with this in its environment? Not known of another user's. */
+/* True if process pid began with this entry in its environment. False also if it is another user's
+   and cannot be read. */
 static bool dlpi_began_with(int64_t pid, const char *entry) {
     char path[64], *one = NULL;
     size_t room = 0;
@@ -180,8 +190,8 @@ static bool dlpi_began_with(int64_t pid, const char *entry) {
     return has;
 }
 
-/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
-   is seen, as in a container of our own. */
+/* Return the process id of the launcher: the nearest ancestor that does not know our rank, past
+   shells and wrappers. Returns 0 if none is seen, as in a container of our own. */
 static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     char entry[64], path[64];
     int64_t pid = getppid();
@@ -197,7 +207,8 @@ static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     return pid;
 }
 
-/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+/* Return a number by which CPUs can be sorted: hyperthreads of a core, and cores of a socket, are
+   neighbours. */
 static uint64_t dlpi_cpu_place(int cpu) {
     static const char *const files[] = {"physical_package_id", "core_id"};
     uint64_t place = 0;
@@ -211,7 +222,7 @@ static uint64_t dlpi_cpu_place(int cpu) {
     return place << 12 | (uint64_t)cpu;
 }
 
-/* The CPUs of the set in their order of places. */
+/* Write the CPUs of a set into to[], sorted by place. Returns how many there are. */
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
@@ -222,7 +233,7 @@ static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     return n;
 }
 
-/* This rank's piece of what all of the node may use. */
+/* Give this rank its share of the n CPUs that all ranks of the node may use. */
 static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     uint64_t from = to->local_rank * n / to->local_world_size;
     uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
@@ -231,8 +242,9 @@ static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
     to->cores = to->n_cpus;
 }
 
-/* It has been confined to these. If the node has fewer than all ranks would have so, some share
-   theirs, as where each has a socket: its part of them counts. */
+/* Give this rank the n CPUs that it has been confined to. node: CPUs of the node. If the node has
+   too few for so many in each rank, ranks share CPUs, as where each has a socket: then `cores` is
+   its part of them. */
 static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
     uint64_t most = node / to->local_world_size;
     if (most < 1) most = 1;
@@ -289,7 +301,8 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Once in a process: as one of many this reads all that the others read, too. */
+/* Warn, once in a process, if a launcher has started several ranks and the pipe's desc has no rank:
+   each rank then reads all items. */
 static void dlpi_ranks_warn(dlp_pipe *p) {
     static int32_t said;
     const dlpi_launcher *by;

@@ -6,7 +6,7 @@
 #include "deliver/state.h"
 /* ---- states of several ranks, joined ---- */
 
-/* What one is to the first: it differs in its streams alone. */
+/* True if two states differ in their streams alone. */
 static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     dlpi_state x = *a, y = *b;
     x.check = y.check = 0;
@@ -31,8 +31,8 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           i);
 }
 
-/* Copy the cursor, or path, of stream s out of the states from the i-th on that have it; *by: how
-   many have. */
+/* Copy the place of stream s, a cursor or a path, out of the states into `to`. *by: gets how many
+   states have the stream. Returns DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
 static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
                              const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
     *by = 0;
@@ -51,6 +51,8 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
     return DLP_OK;
 }
 
+/* Check that all states are of one batch, and set *all to the cursors of all their streams. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;

@@ -44,7 +44,8 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
-/* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
+/* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only the rows of the first batch
+   are looked at. */
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;

@@ -5,12 +5,12 @@
 #include "source/arrays.h"
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* The first row of a chunk. */
+/* Return the number of the first row of a chunk. */
 static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
     return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
 }
 
-/* dlp_chunk_at_fn. */
+/* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
@@ -19,8 +19,8 @@ static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t fiel
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }
 
-/* Have bytes [at, at + n) of a mapping read into memory; where the kernel is too old for that
-   (before 5.14), at least asked for. */
+/* Have bytes [at, at + n) of a mapping read into memory. If the kernel is too old for that (before
+   5.14), they are only asked for. Returns 0, or the code of a failure. */
 static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
     enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
@@ -33,7 +33,8 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
     return 0;
 }
 
-/* dlp_chunk_fn: what the consumer will read is there, and in memory. */
+/* A dlp_chunk_fn: make sure that the rows are there and in memory, before the consumer reads them.
+   Returns 0, or the code of a failure. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
@@ -50,7 +51,8 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     return rc;
 }
 
-/* Can batches be views of the columns? */
+/* Check that batches can be views of the columns: their numbers are little-endian and aligned.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -67,7 +69,8 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Rows from `row` on that a chunk may have: of one file of each column. */
+/* Return how many rows a chunk that begins at `row` may have: they lie in one file of each
+   column. */
 static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -77,7 +80,9 @@ static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     return n;
 }
 
-/* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
+/* Compute the rows of each chunk, if columns have several files. *rows: gets them, and the caller
+   frees it; left alone if all chunks are alike. Returns DLP_OK, or DLP_ERR_MEMORY with the error in
+   *err. */
 static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
@@ -97,7 +102,7 @@ static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, 
     return DLP_OK;
 }
 
-/* The desc of the pipe: fields [n_columns] of its own. */
+/* Fill in the desc of a pipe of chunks. fields: [n_columns] memory for its fields. */
 static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
     uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -136,7 +141,7 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_de
     return rc;
 }
 
-/* The first field that the files say, and the program has set, or NULL. */
+/* Return the name of the first field that the program has set though the files say it, or NULL. */
 static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     if (d->n_items != 0) return "chunks.n_items";
     if (d->fields != NULL) return "chunks.fields";

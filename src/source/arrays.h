@@ -101,7 +101,8 @@ static void dlpi_npy_space(dlpi_npy *n) {
     while (n->at < n->end && (*n->at == ' ' || *n->at == '\n' || *n->at == '\t')) n->at++;
 }
 
-/* Is this the next character that is not white space? If so, go past it. */
+/* Go past the next character that is not white space, if it is c. Returns false, and stays before
+   it, if it is not c. */
 static bool dlpi_npy_is(dlpi_npy *n, char c) {
     dlpi_npy_space(n);
     if (n->at == n->end || *n->at != c) return false;
@@ -117,7 +118,7 @@ static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
     return true;
 }
 
-/* 'text', without escapes. */
+/* Read a quoted text without escapes into to[size]. Returns false if there is none that fits. */
 static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
     char quote;
     size_t i = 0;
@@ -191,7 +192,8 @@ static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
     return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
 }
 
-/* One key and its value. seen: a bit for each that was there. */
+/* Read one key and its value. seen: a bit for each key that was read. Returns DLP_OK, or a DLP_ERR
+   code with the error in n->err. */
 static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     char key[24];
@@ -272,7 +274,8 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
     return DLP_OK;
 }
 
-/* CIFAR's files have no header: a number of records. */
+/* Fill *h for a file of CIFAR, which has no header: its length gives the number of records. labels:
+   those of a record. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
                            dlp_error *err) {
     uint64_t record = labels + DLPI_CIFAR_PIXELS;
@@ -299,7 +302,8 @@ static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_h
     }
 }
 
-/* Bytes of a row; is the file as long as all of them? */
+/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
                               dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(h->dtype);
@@ -332,7 +336,8 @@ static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dl
     }
 }
 
-/* The fields of a column, by its first file. */
+/* Add the fields of a column, as its first file says. Returns DLP_OK, or DLP_ERR_ARG with the error
+   in *err. */
 static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
@@ -352,7 +357,7 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     return DLP_OK;
 }
 
-/* Are the rows of a further file as those of the first? */
+/* True if the rows of a further file have the type and shape of those of the first. */
 static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
     const dlp_field *f = &a->fields[c->field];
     if (c->format >= DLP_ARRAY_CIFAR10) return true;
@@ -436,7 +441,8 @@ static void dlpi_arrays_free(dlpi_arrays *a) {
     free(a);
 }
 
-/* All columns have as many rows. */
+/* Check that all columns have equally many rows, and set the number of items. Returns DLP_OK, or
+   DLP_ERR_ARG with the error in *err. */
 static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
@@ -456,7 +462,7 @@ static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
 
 /* ---- rows ---- */
 
-/* Numbers of `width` bytes become little-endian, where they lie. */
+/* Turn big-endian numbers of `width` bytes into little-endian ones, in place. */
 static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
     for (uint64_t i = 0; i + width <= bytes; i += width)
         for (uint64_t k = 0; k < width / 2; k++) {
@@ -466,7 +472,7 @@ static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
         }
 }
 
-/* The file of a column that has a row. */
+/* Return the file of a column that has this row. */
 static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }

@@ -140,7 +140,8 @@ static void dlpi_file_close(dlpi_file *q) {
     q->fd = -1;
 }
 
-/* Does an item of want bytes fit? */
+/* True if an item of q->want bytes fits into its field or buffer. If not, what is wrong is noted in
+   q. */
 static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
@@ -149,7 +150,8 @@ static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     return true;
 }
 
-/* It is open: what is there to read? Returns whether there is anything. */
+/* Find how many bytes of an open file the item has. Returns true if there is something to read;
+   false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
     struct stat st;
     q->want = q->at.length;
@@ -169,7 +171,8 @@ static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
    means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
-/* fd: as open returned it, or -errno. Returns whether there is anything to read. */
+/* Go on after an open. fd: as open returned it, or -errno. Returns true if there is something to
+   read; false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_opened(const dlpi_files *f, dlpi_file *q, int fd) {
     if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
@@ -184,7 +187,8 @@ static uint32_t dlpi_file_rest(const dlpi_file *q) {
     return rest < DLPI_FILE_READ_MOST ? (uint32_t)rest : DLPI_FILE_READ_MOST;
 }
 
-/* n: as pread returned it, or -errno. Returns whether there is more to read. */
+/* Go on after a read. n: as pread returned it, or -errno. Returns true if there is more to read;
+   false if all is read, or what is wrong is noted in q. */
 static bool dlpi_file_got(dlpi_file *q, int64_t n) {
     if (n < 0) return dlpi_file_fails(q, DLPI_FILE_NO_READ, (int)-n);
     if (n == 0) return dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
@@ -208,13 +212,14 @@ static int dlpi_file_open_now(const dlpi_file *q) {
     return fd < 0 ? -errno : fd;
 }
 
-/* All of it, in this thread. */
+/* Open and read the whole item, in this thread, and close its file. What goes wrong is noted in
+   q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
-/* Ask where item is. Returns 0, or what locate returned. */
+/* Prepare record q for an item: ask where its bytes are. Returns 0, or the code of a failure. */
 static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
@@ -241,7 +246,8 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     return rc;
 }
 
-/* How messages call the file: the end of a long path says more than its beginning. */
+/* Return the name of the file for messages; of a long path the end, which says more. buf: memory
+   for it. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
     if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
@@ -254,6 +260,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
+/* Say in the item's call what was noted in q as wrong. Returns the code of the failure. */
 static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
@@ -288,7 +295,8 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     }
 }
 
-/* Make an item of what was read. Returns what fetch returns. */
+/* Make the item of the bytes that were read: call decode, if there is one. Returns 0, or the code
+   of a failure. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
     const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
@@ -327,7 +335,7 @@ enum {
     DLPI_URING_SQES_AT = 0x10000000 /* offset in the ring's file */
 };
 
-/* Has the kernel both operations? */
+/* True if the kernel has both operations, open and read. */
 static bool dlpi_uring_can(int fd) {
     struct {
         uint8_t last, n;
@@ -396,7 +404,8 @@ DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     return rc;
 }
 
-/* Give the kernel what is queued. Returns 0, also where it took only some, or errno. */
+/* Give the queued requests to the kernel. Returns 0, also if it took only some of them, or
+   errno. */
 static int dlpi_uring_enter(dlpi_uring *u) {
     long n;
     DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
@@ -410,7 +419,7 @@ static int dlpi_uring_enter(dlpi_uring *u) {
     return 0;
 }
 
-/* Sleep until there is a completion, or the time is over. */
+/* Sleep until there is a completion, or timeout_ms are over. */
 static void dlpi_uring_wait(const dlpi_uring *u, int timeout_ms) {
     struct pollfd p = {u->fd, POLLIN, 0};
     (void)poll(&p, 1, timeout_ms);
@@ -425,6 +434,7 @@ static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *
     return e;
 }
 
+/* Take the next completion into *out. Returns false if there is none. */
 static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
     uint32_t head = DLPI_LOAD_RLX(u->cq_head);           /* ours */
     if (head == DLPI_LOAD_ACQ(u->cq_tail)) return false; /* IO2 <- IO2 */
@@ -435,6 +445,8 @@ static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
 
 /* ---- files by io_uring ---- */
 
+/* Close the file of q, and put q into the list of those that are over. With fetch threads the lock
+   must be held. */
 static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_file_close(q);
     w->at_work--;
@@ -465,7 +477,8 @@ static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
     e->op_flags = DLPI_FILE_OPEN_FLAGS;
 }
 
-/* A request came back. What the kernel would not do by the ring is done here, which is seldom. */
+/* Go on with q after its request came back with `result`. What the kernel would not do by the ring
+   is done here, which is seldom. */
 static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result) {
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
@@ -481,7 +494,7 @@ static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result)
         dlpi_files_over(w, q);
 }
 
-/* Let the ring move. Returns 0 or errno. */
+/* Give requests to the kernel, and go on with those that came back. Returns 0 or errno. */
 static int dlpi_files_ring_move(dlpi_files_worker *w) {
     dlpi_cqe e;
     int rc = dlpi_uring_enter(&w->uring);
@@ -491,7 +504,7 @@ static int dlpi_files_ring_move(dlpi_files_worker *w) {
     return rc;
 }
 
-/* Wait until the kernel has nothing of ours: it may write where requests point. */
+/* Wait until the kernel has no request of ours, since it may write where requests point. */
 static void dlpi_files_ring_drain(dlpi_files_worker *w) {
     dlpi_cqe e;
     while (w->at_work > (int)w->uring.queued) {
@@ -553,7 +566,7 @@ static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
     w->n_fetch_threads = 0;
 }
 
-/* Returns 0 if there is one thread at least, or errno. */
+/* Start the fetch threads. Returns 0 if there is at least one, else errno. */
 static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     int rc = 0;
     while (w->n_fetch_threads < w->files->d.in_flight && rc == 0) {
@@ -566,6 +579,7 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
 
 /* ---- what a pipe calls ---- */
 
+/* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
     dlpi_file *q;
     pthread_mutex_lock(&w->lock);
@@ -586,7 +600,7 @@ static int dlpi_files_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
-/* dlp_dataset.fetch: the whole file, now. */
+/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0, or the code of a failure. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
@@ -621,7 +635,9 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     return rc;
 }
 
-/* Settle what is over. At most one that failed, as the last: a worker keeps the words of one. */
+/* Make the items of those files that are over, at most `max`. The last may have failed: a worker
+   keeps the words of one failure. done, code: get the items and their codes. Returns how many there
+   are. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
@@ -646,7 +662,7 @@ static bool dlpi_files_idle(dlpi_files_worker *w) {
     return idle;
 }
 
-/* Sleep until something may have moved, or for ns. */
+/* Sleep until a file may have moved on, or for ns. */
 static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     if (w->uring.fd >= 0) {
         if (w->at_work > (int)w->uring.queued)
@@ -721,7 +737,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     return w;
 }
 
-/* Nothing of ours is left with the kernel or a thread, and no file open. */
+/* Make sure that no request is left with the kernel or a thread, and no file is open. */
 DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
@@ -755,7 +771,8 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
+   wrong. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)

@@ -52,7 +52,8 @@ static int dlpi_folder_system(dlp_error *err, const char *path, const char *what
     return DLP_ERR_SYSTEM;
 }
 
-/* Room for one more record. Returns the array, or NULL, which leaves the old one. */
+/* Make room for one more record in an array of n records. Returns the array, which may have moved,
+   or NULL if there is no memory: then the old one stays. */
 static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t each) {
     uint64_t more = *room ? 2 * *room : 64;
     void *grown;
@@ -62,7 +63,7 @@ static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t ea
     return grown;
 }
 
-/* "dir/name", allocated; NULL: no memory. */
+/* Return "dir/name" in memory that the caller frees, or NULL if there is no memory. */
 static char *dlpi_folder_join(const char *dir, const char *name) {
     size_t bytes = strlen(dir) + strlen(name) + 2;
     char *path = malloc(bytes);
@@ -70,7 +71,7 @@ static char *dlpi_folder_join(const char *dir, const char *name) {
     return path;
 }
 
-/* Letters of ASCII alone: what counts does not depend on the locale. */
+/* True if two texts are equal but for the case of ASCII letters. The locale does not matter. */
 static bool dlpi_folder_same(const char *a, const char *b) {
     for (;; a++, b++) {
         char x = *a >= 'A' && *a <= 'Z' ? (char)(*a + 32) : *a;
@@ -108,7 +109,8 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
     return DLP_OK;
 }
 
-/* path: taken. st: of the directory. */
+/* Append a directory to the list. path: is freed by f, also after a failure. parent: its number.
+   st: of the directory. Returns DLP_OK, or a DLP_ERR code, also if the directory lies in itself. */
 static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
                                dlp_error *err) {
     dlpi_folder_dir *dirs;
@@ -133,7 +135,8 @@ static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, cons
     return DLP_OK;
 }
 
-/* One name of directory k. */
+/* Take one name of directory k: a directory, a file that counts, or neither. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
     bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
     char *path;
@@ -186,7 +189,8 @@ static int dlpi_folder_by_class(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* The root's directories are the classes: in their order, numbered, with their names. */
+/* Sort and number the root's directories, which are the classes, and keep their names. Returns
+   DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
@@ -213,7 +217,8 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
     return dlpi_absorb(h, 256); /* no byte: the end of this one */
 }
 
-/* Sort the files, and show all. */
+/* Sort the files, and fill in what the caller sees. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
     size_t root = strlen(f->dirs[0].path);
@@ -256,7 +261,7 @@ static void dlpi_folder_dirs_free(dlpi_folder *f) {
     f->n_dirs = f->n_files = 0;
 }
 
-/* All of the tree. */
+/* Read the whole tree. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     struct stat st;
     char *root;

@@ -72,8 +72,8 @@ DLPI_COLD static void *dlpi_jobs_thread(void *arg) {
     }
 }
 
-/* Run jobs 0..n - 1 in threads, of which this one is the first. Returns what the first job that
-   failed returned. */
+/* Run jobs 0..n - 1 in threads, of which this one is the first. Returns DLP_OK, or the code of the
+   lowest-numbered job that failed, with its error in *err. */
 DLPI_COLD static int dlpi_jobs_run(uint64_t n, int threads,
                                    int (*run)(void *, uint64_t, dlp_error *), void *user,
                                    dlp_error *err) {
@@ -96,7 +96,8 @@ DLPI_COLD static int dlpi_jobs_threads(int32_t given) {
 
 /* ---- open ---- */
 
-/* What an index of the file has to belong to, as the file is now. */
+/* Write into *key what an index of the file must belong to: its kind, length and time. Returns
+   DLP_OK, or DLP_ERR_SYSTEM with the error in *err. */
 DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_file *f,
                                       dlpi_index_key *key, dlp_error *err) {
     struct stat st;
@@ -105,7 +106,8 @@ DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_
     return DLP_OK;
 }
 
-/* Find the items of a file, and write the index file if there is to be one. */
+/* Find the items of a file, and write its index file. path: of the index file; "": none is written.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
                                        const dlpi_index_key *key, const char *path,
                                        dlp_error *err) {
@@ -126,7 +128,8 @@ DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
     return DLP_OK;
 }
 
-/* Open file i, and take its index or find its items. */
+/* Open file i, and take its index file or find its items. Returns DLP_OK, or a DLP_ERR code with
+   the error in *err. */
 DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed *x = user;
     dlpi_indexed_file *f = &x->file[i];
@@ -142,7 +145,8 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     return dlpi_indexed_find(x, f, &key, path, err);
 }
 
-/* Count the items of all files. */
+/* Number the items of all files, and compute the id of the data. Note a warning if an index file
+   could not be written. */
 DLPI_COLD static void dlpi_indexed_count(dlpi_indexed *x) {
     x->id = dlp_hash(x->kind, x->skip, x->n_files, 0);
     for (uint64_t i = 0; i < x->n_files; i++) {
@@ -170,7 +174,8 @@ DLPI_COLD static void dlpi_indexed_free(dlpi_indexed *x) {
     free(x);
 }
 
-/* Is a list of files given, by one path or by several? Else say what is wrong. */
+/* Return what is wrong with a list of files, which is one path or n paths, and set *field to the
+   field's name; NULL if nothing is wrong. */
 DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *const *paths,
                                                 uint64_t n, int32_t threads, const char **field) {
     if ((path == NULL) == (paths == NULL)) return *field = "paths", "given, or path, but not both";
@@ -182,7 +187,8 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const char *path, const char *co
     return NULL;
 }
 
-/* Make the record of a source. bytes: of the record that begins with dlpi_indexed. */
+/* Allocate the record of a source, with none of its files open. bytes: of the whole record, which
+   begins with dlpi_indexed. Returns NULL if there is no memory. */
 DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const char *const *paths,
                                         uint64_t n_paths) {
     dlpi_indexed *x = calloc(1, bytes);
@@ -199,12 +205,13 @@ DLPI_COLD static void *dlpi_indexed_new(size_t bytes, const char *path, const ch
 
 /* ---- items ---- */
 
-/* The file of an item. A file without items begins where the next one does. */
+/* Return the file that has an item. A file without items begins where the next one does. */
 static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *x, uint64_t index) {
     return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
-/* Say that what is at an item is not what the index promises. */
+/* Say in the item's call that the bytes at `at` are not what the index promises. Returns the code
+   of the failure. */
 DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item,
                                          uint64_t at) {
     return dlp_fail(item->call, 0,
@@ -212,7 +219,7 @@ DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_i
                     dlpi_path_end(f->m.path), at);
 }
 
-/* Say that an item is too long. */
+/* Say in the item's call that an item of n bytes is longer than `most`. Returns DLP_ERR_LENGTH. */
 DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_item *item,
                                        uint64_t at, uint64_t n, uint64_t most) {
     dlp_fail(item->call, 0,
@@ -244,7 +251,8 @@ DLPI_COLD static int dlpi_indexed_close(dlp_source *source) {
     return rc;
 }
 
-/* The user's callbacks have the user's own word; decode has the source. */
+/* Call the user's worker_init with the user's own pointer, since decode gets the source. Returns
+   its code. */
 static int dlpi_indexed_enter(void *user, int worker, void **state) {
     const dlpi_indexed *x = user;
     return x->worker_init(x->user, worker, state);
@@ -255,7 +263,8 @@ static void dlpi_indexed_leave(void *user, int worker, void *state) {
     x->worker_exit(x->user, worker, state);
 }
 
-/* Make the source. desc: what >>files needs beyond the places of items. */
+/* Make the source of the items that were found. desc: what >>files needs beyond the places of
+   items. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *desc,
                                          dlp_error *err) {
     dlp_files_desc d = *desc;
@@ -281,8 +290,9 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
     return DLP_OK;
 }
 
-/* Open all files and make the source. together: threads open several files at once; else one file
-   after the other, each searched by several threads. On failure x is freed. */
+/* Open all files and make the source in *out. together: threads open several files at once; else
+   one file after the other, each searched by several threads. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err; then x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);

@@ -38,6 +38,7 @@ typedef struct dlpi_places {
     uint64_t n, room;
 } dlpi_places;
 
+/* Append a place. Returns false if there is no memory. */
 static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     if (p->n == p->room) {
         const uint64_t room = 2 * p->room + 1024;
@@ -50,7 +51,7 @@ static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     return true;
 }
 
-/* The index of n items in memory. at: [n + 1], of malloc. */
+/* Return the index of n items in memory. at: [n + 1] places, of malloc; the index owns them. */
 DLPI_COLD static dlpi_index dlpi_index_of(uint64_t *at, uint64_t n) {
     dlpi_index x = {.at = at, .n = n, .memory = at};
     for (uint64_t i = 0; at != NULL && i < n; i++)
@@ -78,8 +79,8 @@ DLPI_COLD static void dlpi_index_head(uint64_t head[DLPI_INDEX_WORDS], const dlp
     }
 }
 
-/* The name of the index of a file: beside it, or in a directory, where a number tells files of one
-   name apart. Returns false if it is too long. */
+/* Write into `to` the name of a file's index: beside the file, or in `directory`, where a number
+   tells files of one name apart. Returns false if it is too long. */
 DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *directory,
                                       const char *path) {
     const char *slash = strrchr(path, '/');
@@ -95,7 +96,8 @@ DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *direct
     return n > 0 && n < DLPI_PATH_MAX;
 }
 
-/* Does a mapped index belong to the file? bytes: of the mapping. */
+/* True if a mapped index of `bytes` bytes belongs to the file that key describes. Fills in its
+   counts. */
 DLPI_COLD static bool dlpi_index_fits(dlpi_index *x, const dlpi_index_key *key, uint64_t bytes) {
     uint64_t head[DLPI_INDEX_WORDS], want[DLPI_INDEX_WORDS];
     memcpy(head, x->memory, sizeof head);
@@ -114,7 +116,8 @@ DLPI_COLD static void dlpi_index_free(dlpi_index *x) {
     memset(x, 0, sizeof *x);
 }
 
-/* Map the index file, if there is one that fits. */
+/* Map the index file at `path` into *x. Returns false if there is none that belongs to the file
+   that key describes; then *x is empty. */
 DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi_index_key *key) {
     dlpi_mapped m;
     memset(x, 0, sizeof *x);
@@ -166,7 +169,8 @@ DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
     return rc;
 }
 
-/* Where item i lies. Returns false if the index cannot be that of a file of so many bytes. */
+/* Find the bytes [*from, *to) of item i. Returns false if the index cannot be that of a file of
+   `bytes` bytes. */
 static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t i, uint64_t *from,
                                    uint64_t *to) {
     memcpy(from, x->at + i, sizeof *from); /* copied once, then checked */

@@ -25,7 +25,8 @@ typedef struct dlpi_lines_find {
     dlpi_places *ends; /* of each stretch */
 } dlpi_lines_find;
 
-/* Find line ends in n bytes, before which 2 more bytes lie. begins: byte of the file. */
+/* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:
+   byte of the file. Returns false if there is no memory. */
 static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t *bytes, uint64_t n,
                              uint64_t begins) {
     const uint8_t *at = bytes, *end = bytes + n;
@@ -38,7 +39,8 @@ static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t 
     return true;
 }
 
-/* The next byte of a sparse file that is no part of a hole. before: the 2 bytes before it. */
+/* Return the next byte of a file, from `at` on, that is not in a hole, or `end`. before: the 2
+   bytes before it, which become zeros behind a hole. */
 static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_t end,
                                 uint8_t before[2]) {
     off_t data = at < end ? lseek(f->m.fd, (off_t)at, SEEK_DATA) : (off_t)at;
@@ -47,7 +49,8 @@ static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_
     return (uint64_t)data;
 }
 
-/* Find the line ends of stretch i. */
+/* Find the line ends of stretch i. user: the dlpi_lines_find. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     const dlpi_lines_find *find = user;
     const dlpi_indexed_file *f = find->f;
@@ -73,14 +76,15 @@ static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     return rc;
 }
 
-/* Bytes of a stretch: a few for each thread. */
+/* Return the bytes of a stretch, so that there are a few for each thread. */
 static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
     const uint64_t each = bytes / (4 * (uint64_t)threads);
     if (each > DLPI_LINES_STRETCH) return DLPI_LINES_STRETCH;
     return each < DLPI_LINES_LEAST ? DLPI_LINES_LEAST : each;
 }
 
-/* Put the line ends of all stretches together. tail: behind the last one a line follows. */
+/* Put the line ends of n stretches together into the file's index. tail: a line without an end
+   follows the last line end. Returns DLP_OK, or DLP_ERR_MEMORY with the error in *err. */
 DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
                                      bool tail, dlp_error *err) {
     uint64_t lines = tail, *at, k = 0;
@@ -116,8 +120,8 @@ DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, 
 
 /* ---- items ---- */
 
-/* Find the line in the bytes of an item. at: its first byte in the file, before which one more byte
-   was read. Returns false if these bytes are no line. */
+/* Find the line in the *n bytes at *line of an item, and set both to it. at: the item's first byte
+   in the file, before which one more byte was read. Returns false if the bytes are no line. */
 static bool dlpi_lines_cut(const dlpi_lines *l, const dlpi_indexed_file *f, uint64_t at,
                            const char **line, uint64_t *n) {
     const char *from = *line, *end = from + *n;
@@ -174,7 +178,8 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     return NULL;
 }
 
-/* Make the source of the lines that were found. */
+/* Make the source of the lines that were found. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;

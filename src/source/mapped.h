@@ -46,7 +46,7 @@ static inline uint64_t dlpi_coarse_ns(void) {
 #endif
 }
 
-/* A failure at a file: "path: words". at: the byte that it is about. */
+/* Set *err to "path: byte at: words". at: the byte that the error is about. Returns code. */
 __attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *err, int code,
                                                                    const char *path, uint64_t at,
                                                                    const char *format, ...) {
@@ -72,8 +72,8 @@ static void dlpi_mapped_close(dlpi_mapped *m) {
     m->fd = -1;
 }
 
-/* Open a regular file, and map it unless it is to be read. m: written whole; closed by the caller,
-   also after a failure. */
+/* Open a regular file, and map it unless `reads`. m: is overwritten; the caller closes it, also
+   after a failure. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
     struct stat st;
     void *map;
@@ -98,7 +98,8 @@ static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_er
     return DLP_OK;
 }
 
-/* Read [at, at + n) of a file, n bytes. Returns how many there were; -1: errno. */
+/* Read n bytes of a file from byte `at` on. Returns how many were read, fewer only at the file's
+   end, or -1 with errno. */
 static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to) {
     uint64_t got = 0;
     while (got < n) {
@@ -112,8 +113,9 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
     return (int64_t)got;
 }
 
-/* Read n bytes of the head of a file, from byte `at` on, as its source is opened. what: the name
-   that an error gives to this part of the file, such as "header". */
+/* Read n bytes of a file from byte `at` on, as its source is opened. what: the name that an error
+   gives to these bytes, such as "header". Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -123,7 +125,8 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                              "the file ends in its %s of %" PRIu64 " bytes", what, n);
 }
 
-/* Is the file still as long as it was? Says so if not. */
+/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0, or the
+   code of a failure, said in the item's call. */
 static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
@@ -138,7 +141,7 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     return 0;
 }
 
-/* Copy bytes [at, at + n) of a file that is read. */
+/* Copy bytes [at, at + n) out of a file by reading it. Returns 0, or the code of a failure. */
 static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const dlp_item *item) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -151,7 +154,8 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                     dlpi_path_end(m->path), at + (uint64_t)got, m->size);
 }
 
-/* Copy bytes [at, at + n), which are within the file as it was opened. */
+/* Copy bytes [at, at + n), which lie within the file as it was opened, out of the mapping, or by
+   reading. Returns 0, or the code of a failure. */
 static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                                    const dlp_item *item) {
     if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
@@ -173,7 +177,8 @@ static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
                             advice == MADV_RANDOM ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
 }
 
-/* Is the byte at `at` in memory? A read that would wait for the disk is refused (Linux 4.14). */
+/* True if the byte at `at` is in memory, or if that is not known. A read that would wait for the
+   disk is refused (Linux 4.14). */
 static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #if defined(SYS_preadv2)
     enum { NO_WAIT = 8 }; /* RWF_NOWAIT */
@@ -188,8 +193,8 @@ static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #endif
 }
 
-/* Ask for bytes [at, at + n), as far as the file has them, without waiting: what MADV_WILLNEED does
-   to a mapping, too. */
+/* Ask for bytes [at, at + n) to be read ahead, without waiting. For a mapping this does what
+   MADV_WILLNEED does. */
 static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
     if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
 }
@@ -219,8 +224,9 @@ static bool dlpi_users_any(const uint32_t *users) {
     return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
 }
 
-/* The file of an item: the last one that begins at the item or before. first: the number of the
-   first file's first item; stride: bytes from there to that of the next of n files. */
+/* Return the number of the file that has an item: the last one that begins at the item or before.
+   first: the number of the first file's first item. stride: bytes from there to that of the next of
+   n files. */
 static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64_t n,
                                     uint64_t item) {
     uint64_t low = 0;
@@ -234,7 +240,7 @@ static inline uint64_t dlpi_file_of(const uint64_t *first, size_t stride, uint64
     return low;
 }
 
-/* A source of files that are mapped: its fetch writes all bytes, and it has an end. */
+/* Fill in a source of mapped files: its fetch writes all bytes. users: counts its workers (U4). */
 static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn fetch,
                                uint32_t *users) {
     dataset->writes_all_bytes = 1;

@@ -8,16 +8,17 @@
 
 #define DLPI_PATH_MAX 4096
 
-/* The last bytes of a path, which say more than the first. */
+/* Return the last 150 bytes of a path, which say more than the first. */
 static const char *dlpi_path_end(const char *path) {
     size_t n = strlen(path);
     return n > 150 ? path + n - 150 : path;
 }
 
-/* What to do about a path that cannot be opened, behind the words of its errno; "": no more. */
+/* Return what to do about a path that cannot be opened, to be put behind the words of its errno; ""
+   if there is nothing to say. */
 static const char *dlpi_path_cure(int errnum) { return errnum == ENOENT ? "; check the path" : ""; }
 
-/* dir: [DLPI_PATH_MAX] */
+/* Write the directory of a path into dir, which has DLPI_PATH_MAX bytes. */
 static void dlpi_directory_of(char *dir, const char *path) {
     char *slash;
     dlpi_copy_text(dir, DLPI_PATH_MAX, path);
@@ -28,8 +29,9 @@ static void dlpi_directory_of(char *dir, const char *path) {
         slash[slash == dir] = 0;
 }
 
-/* Where all may write, others may have put anything under any name. There a file or link counts
-   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+/* True if all may write to the directory of a path; *dir describes it. There others may have put
+   anything under any name. So a file or link counts only if it is this user's or the directory
+   owner's (the rule of Linux' protected_symlinks). */
 static bool dlpi_directory_shared(const char *path, struct stat *dir) {
     char name[DLPI_PATH_MAX];
     dlpi_directory_of(name, path);
@@ -42,12 +44,14 @@ static bool dlpi_file_trusted(const struct stat *file, const char *path) {
            file->st_uid == dir.st_uid;
 }
 
-/* A new file, never one that lies there or that a link leads to. */
+/* Create a file, and fail if anything, also a link, has that name. Returns its descriptor, or -1
+   with errno. */
 static int dlpi_file_new(const char *path, mode_t mode) {
     return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
-/* The same; a leftover is replaced. */
+/* Create a file, after removing a leftover of that name. Returns its descriptor, or -1 with
+   errno. */
 static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }

@@ -18,7 +18,8 @@ static int dlpi_file_fail(const dlp_part *part, const char *path, const char *ca
                     dlpi_path_cure(errnum));
 }
 
-/* The download's own words, with the path before them. */
+/* Say in the part's call what the download said, with the path before it. rc: what the download
+   returned. Returns the code of the failure. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     char text[256];
     memcpy(text, part->call->message, sizeof text);
@@ -33,7 +34,7 @@ static bool dlpi_file_is(int fd, const char *path) {
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* Make a rename last. */
+/* Make a rename in the directory of a path last on disk. Returns 0, or -1 with errno. */
 static int dlpi_directory_sync(const char *path) {
     char dir[DLPI_PATH_MAX];
     int fd, rc;
@@ -45,8 +46,8 @@ static int dlpi_directory_sync(const char *path) {
     return rc;
 }
 
-/* The temporary file, new or as another download left it: -1 with errno if what lies under its name
-   can't be that. */
+/* Open the temporary file, new or as another download left it. Returns its descriptor, or -1 with
+   errno if what has that name can't be such a file. */
 static int dlpi_download_open(const char *tmp) {
     struct stat st;
     mode_t mode = dlpi_directory_shared(tmp, &st) ? 0600 : 0666; /* nobody else is to lock it */
@@ -65,7 +66,8 @@ static int dlpi_download_open(const char *tmp) {
     return -1;
 }
 
-/* The temporary file, locked and empty; -1: failed; -2: path is there by now. */
+/* Open, lock and empty the temporary file. Returns its descriptor; -1 after a failure, which is
+   said in the part's call; or -2 if `path` is there by now. */
 static int dlpi_download_begin(const dlp_part *part, const char *path, const char *tmp) {
     for (;;) {
         int fd = dlpi_download_open(tmp), rc;
@@ -108,7 +110,8 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     return rc;
 }
 
-/* Bytes [offset, offset + n) of the file, all of them. */
+/* Read all of bytes [offset, offset + n) of the file into the part. Returns 0, or the code of a
+   failure. */
 static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
                           uint64_t n) {
     uint8_t *to = part->data;
@@ -142,7 +145,8 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     return DLP_ERR_LENGTH;
 }
 
-/* What is kept from downloads is told from what others put there; all else is as the user says. */
+/* Open the file of a part for reading. With a download the file must not be another user's in a
+   shared directory. Returns the descriptor, or -1 with errno. */
 static int dlpi_part_open(const dlp_part_files *f, const char *path) {
     struct stat st;
     int more = 0;

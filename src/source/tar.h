@@ -43,7 +43,7 @@ typedef struct dlpi_tar_head {
     char name[DLPI_TAR_BLOCK];
 } dlpi_tar_head;
 
-/* Say what is wrong at a byte. Returns -1. */
+/* Note in t what is wrong at a byte. Returns -1. */
 DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code,
                                                                           uint64_t at,
                                                                           const char *format, ...) {
@@ -53,7 +53,8 @@ DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_t
     return -1;
 }
 
-/* n bytes from byte `at` on, which stay until the next call. NULL: they are not there. */
+/* Return n bytes from byte `at` on, which stay until the next call, or NULL if they are not there.
+   what: their name for the error, which is noted in t. */
 static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const char *what) {
     int64_t got;
     if (at > t->size || n > t->size - at) {
@@ -72,8 +73,8 @@ static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const
 
 /* ---- a header ---- */
 
-/* A number in octal digits, with blanks before and a blank or 0 behind; or, if the first bit is
-   set, in base 256. Returns false if it is none. */
+/* Read a number of n bytes into *to: octal digits, with blanks before and a blank or 0 behind, or,
+   if the first bit is set, base 256. Returns false if it is none. */
 static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     uint64_t value = 0;
     int i = 0;
@@ -91,8 +92,8 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Is the sum of the header right? Its own 8 bytes count as blanks. Old programs took bytes as
-   signed: 256 less for each above 127. */
+/* True if the sum of the header h is right. Its own 8 bytes count as blanks. Old programs took
+   bytes as signed: 256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
     uint32_t sum = 8 * ' ', high = 0;
     uint64_t want;
@@ -111,7 +112,8 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     return "is no tar: the sum of its first header is wrong; check the path";
 }
 
-/* Read a header. Returns 1; 0: the end of the shard; -1. */
+/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 if something is wrong, which
+   is noted in t. */
 static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     static const uint8_t zeros[DLPI_TAR_BLOCK];
     const uint8_t *h;
@@ -144,7 +146,8 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     return 1;
 }
 
-/* Go behind the data of a member. Returns false if the shard has not as many bytes. */
+/* Move t->at behind the data of a member of `size` bytes. Returns false if the shard has fewer
+   bytes. */
 static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
     if (size > rest) {
@@ -169,7 +172,7 @@ static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
     return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the pax header here: %s", what);
 }
 
-/* Take a name. Returns 0 or -1. */
+/* Take a name of n bytes for the next member. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
                               const uint8_t *text, uint64_t n) {
     if (n == 0 || n >= DLPI_TAR_NAME || memchr(text, 0, (size_t)n) != NULL)
@@ -183,7 +186,8 @@ static int dlpi_tar_long_name(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *
     return 0;
 }
 
-/* Take a record "key=value" of n bytes. global: of all members. Returns 0 or -1. */
+/* Take a pax record "key=value" of n bytes. global: it holds for all members. Returns 0, or -1 with
+   the reason noted in t. */
 static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e,
                                const uint8_t *key, uint64_t n, bool global) {
     const uint8_t *equals = memchr(key, '=', (size_t)n), *value;
@@ -208,7 +212,8 @@ static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry 
     return 0;
 }
 
-/* Take all records: "LENGTH key=value\n". Returns 0 or -1. */
+/* Take all records, "LENGTH key=value\n", of a pax header. Returns 0, or -1 with the reason noted
+   in t. */
 static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
                         uint64_t n, bool global) {
     while (n > 0) {
@@ -226,7 +231,8 @@ static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, con
     return 0;
 }
 
-/* Take a header that is about other members. Returns 1; 0: it is about itself; -1. */
+/* Take a header if it is about other members. Returns 1 if it is; 0 if it is a member's own; -1
+   with the reason noted in t. */
 static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
                              dlpi_tar_entry *e) {
     const uint64_t most = h->type == 'L' || h->type == 'K' ? DLPI_TAR_NAME : DLPI_TAR_PAX;
@@ -247,7 +253,7 @@ static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next 
 
 /* ---- members ---- */
 
-/* Find the key and the extension in a name. Returns false if it has none. */
+/* Set e->key, which parts the name into key and extension. Returns false if the name has none. */
 static bool dlpi_tar_key(dlpi_tar_entry *e) {
     const char *slash = strrchr(e->name, '/'), *base = slash != NULL ? slash + 1 : e->name;
     const char *dot = strchr(base, '.');
@@ -256,8 +262,8 @@ static bool dlpi_tar_key(dlpi_tar_entry *e) {
     return true;
 }
 
-/* Is a member of this type left out? has_data: whether its size says how many bytes follow.
-   Returns 1; 0: it is a file; -1. */
+/* Return 1 if a member of this type is left out; 0 if it is a file; -1 with the reason noted in t.
+   *has_data: its size says how many bytes follow. */
 static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
     *has_data = type == 'D' || type == 'V';
     if (type == '0' || type == 0 || type == '7') return 0;
@@ -269,7 +275,8 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
                           type == 'M' ? ", which began in another volume" : ", which is not known");
 }
 
-/* Go to the next file that has a key. Returns 1; 0: the end of the shard; -1. */
+/* Go to the next file that has a key, and describe it in *e. Returns 1; 0 at the end of the shard;
+   -1 with the reason noted in t. */
 static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
     dlpi_tar_head h = {.type = 0};
@@ -295,7 +302,8 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
 
 /* ---- samples ---- */
 
-/* Find where samples begin. add is given the place of each, and of the end. Returns 0 or -1. */
+/* Find where samples begin. add: is given the place of each sample, and of the end; returns false
+   to stop. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_samples(dlpi_tar *t, bool (*add)(void *to, uint64_t at), void *to) {
     dlpi_tar_entry pair[2];
     int rc, k = 0;
@@ -320,7 +328,8 @@ typedef struct dlpi_tar_sample {
     size_t used; /* bytes of text */
 } dlpi_tar_sample;
 
-/* Keep a text. Returns NULL if there is no room. */
+/* Copy a text of n bytes into the sample's memory. Returns the copy, or NULL if there is no
+   room. */
 static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
     char *to = s->text + s->used;
     if (n >= sizeof s->text - s->used) return NULL;
@@ -339,7 +348,8 @@ static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *
     return NULL;
 }
 
-/* Read a sample, which is all of t: a part of a shard in memory. Returns 0 or -1. */
+/* Read the one sample that t, a part of a shard in memory, consists of. Returns 0, or -1 with the
+   reason noted in t. */
 static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
     dlpi_tar_entry e;
     int rc;

@@ -29,7 +29,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const d
                     told->name != NULL ? ": " : "", words);
 }
 
-/* Find the member of field i: by its extensions, or its name. */
+/* Return the member of a sample that belongs to field i, by its extensions or its name, or NULL. */
 static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t i,
                                                 const dlp_tar_sample *s) {
     const char *at = d->extensions != NULL ? d->extensions[i] : d->fields[i].name;
@@ -42,7 +42,7 @@ static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t 
     return m;
 }
 
-/* Copy the bytes of a member into field i. */
+/* Copy the bytes of a member into field i. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const dlpi_tar_told *told,
                           const dlp_tar_sample *s, const dlp_tar_member *m) {
     uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
@@ -61,7 +61,7 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     return 0;
 }
 
-/* Write the fields of an item. */
+/* Write the fields of an item from its sample. Returns 0, or the code of a failure. */
 static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
                           const dlpi_tar_told *told, const dlp_tar_sample *s) {
     int rc = 0;
@@ -78,12 +78,14 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
     return rc;
 }
 
-/* Say what is wrong. begins: byte of the shard that t begins with. */
+/* Say in the call what is noted in t as wrong. begins: byte of the shard that t begins with.
+   Returns the code of the failure. */
 static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
     return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
 }
 
-/* Make an item of n bytes of a shard, which are in memory. begins: the first one's place. */
+/* Make an item of n bytes of a shard, which are in memory. begins: the place of the first byte.
+   Returns 0, or the code of a failure. */
 static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
                          const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
@@ -171,7 +173,7 @@ DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dl
 
 /* ---- shards that are whole in memory ---- */
 
-/* The name of a shard, if it is known. */
+/* Return the name of a shard, or NULL if it is not known. */
 static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
     return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
 }

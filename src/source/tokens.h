@@ -51,13 +51,16 @@ static _Thread_local struct dlpi_glob_note {
     char path[160];
 } dlpi_glob_note;
 
+/* Error callback of glob: note path and errno, which glob does not return. Returns 0 if the path
+   only does not exist, so that glob goes on. */
 static int dlpi_glob_failed(const char *path, int errnum) {
     dlpi_glob_note.errnum = errnum;
     dlpi_copy_text(dlpi_glob_note.path, sizeof dlpi_glob_note.path, dlpi_path_end(path));
     return errnum != ENOENT && errnum != ENOTDIR; /* else it matches nothing there */
 }
 
-/* The paths that match, sorted. found: to be given to globfree, whatever is returned. */
+/* Find the paths that match, sorted. found: the caller gives it to globfree, also after a failure.
+   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
     int rc;
     memset(found, 0, sizeof *found);
@@ -83,7 +86,8 @@ static bool dlpi_llmc_magic(uint32_t word) {
     return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
 }
 
-/* Which format is it, by the first shard? */
+/* Set the format by what the first shard begins with. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
@@ -102,7 +106,8 @@ static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t widt
     return DLP_OK;
 }
 
-/* What llm.c's header says has to be what the file is. */
+/* Read llm.c's header of a shard, and check it against the file. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
@@ -134,8 +139,8 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
 
 enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
 
-/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
-   known. */
+/* Return the name of the format, other than plain tokens, that a file with these first n bytes has,
+   or NULL if none is known. */
 static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
     static const struct {
         const char *name, *magic;
@@ -161,7 +166,7 @@ static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
     return n >= DLPI_TOKENS_FEW;
 }
 
-/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+/* Return why n bytes do not look like tokens of `width` bytes, or NULL if they may be tokens. */
 static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
     uint64_t words = n / width, low[2] = {0, 0}, large = 0;
     bool paired;
@@ -180,8 +185,8 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
     return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
 }
 
-/* Refuse a shard that begins as another format does. Note the first that looks like something else.
-   header: bytes before its tokens. */
+/* Refuse a shard that begins as another format does, and note a warning for the first shard that
+   looks like something else. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
@@ -201,7 +206,8 @@ static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t wi
     return DLP_OK;
 }
 
-/* Tokens after a header that says nothing. */
+/* Measure a shard of tokens behind a header that says nothing. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -222,7 +228,7 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Items of a shard, and what they leave. */
+/* Compute the items of a shard, and the tokens that are left out. */
 static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
     uint64_t row = t->info.length + 1, windows = 0;
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
@@ -256,7 +262,8 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 
 /* ---- open, close ---- */
 
-/* The first thing that is wrong with a desc, or NULL. */
+/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
+   wrong. */
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
@@ -300,7 +307,7 @@ static void dlpi_tokens_free(dlpi_tokens *t) {
     free(t);
 }
 
-/* A source of n shards, none of them open yet; NULL: no memory. */
+/* Return a new source of n shards, none of them open yet, or NULL if there is no memory. */
 static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     dlpi_tokens *t = calloc(1, sizeof *t);
     if (t == NULL) return NULL;
@@ -329,7 +336,8 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     return NULL;
 }
 
-/* What a row is, once the shards are known. */
+/* Set the field and the bytes of a row, once the shards are known. widen: 16-bit tokens become
+   32-bit ones. */
 static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
@@ -345,19 +353,18 @@ static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
 
 /* ---- rows ---- */
 
-/* The shard of an item. */
+/* Return the number of the shard that has an item. */
 static inline uint64_t dlpi_tokens_find(const dlpi_tokens *t, uint64_t index) {
     return dlpi_file_of(t->first, sizeof *t->first, t->info.n_shards, index);
 }
 
-/* Where in its file item begins. */
+/* Return the byte of its file at which an item begins. */
 static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint64_t index) {
     return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
 }
 
-/* n tokens of 16 bits, not aligned, become as many of 32. They may lie in the second half of where
-   these go, since what is written never overtakes what is still to be read: a block is read whole
-   before it is written. */
+/* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
+   a block is read whole before it is written, and writing never overtakes reading. */
 static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
@@ -375,7 +382,8 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     }
 }
 
-/* One window. The only copy that is made of it. */
+/* Copy one window, from byte `at` on, to `to`, and widen it if need be. It is the only copy of the
+   window. Returns 0, or the code of a failure. */
 static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
@@ -391,7 +399,7 @@ static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, ui
     return rc;
 }
 
-/* Bytes of an item in its shard. */
+/* Return the bytes of an item in its shard. */
 static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
@@ -425,8 +433,9 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
     for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
 }
 
-/* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
-   and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
+/* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
+   guesses them. Each waits for the page tables and the memory otherwise, a quarter of what a row
+   costs. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
@@ -441,8 +450,8 @@ static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) __builtin_prefetch(at + i);
 }
 
-/* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
-   were not a moment ago. */
+/* Ask the system for the item that comes read_ahead items after this one, if it is not in memory,
+   or if other items were not a moment ago. probe: find out whether it is in memory. */
 __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
                                                                  bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
@@ -472,7 +481,8 @@ static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi
     dlpi_tokens_shuffled_ahead(t, it, probe);
 }
 
-/* The first item of a block asks for the next one. */
+/* Read ahead for items in the dataset's order: the first item of a block asks for the next
+   block. */
 static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
@@ -568,8 +578,9 @@ DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *source) {
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
-   first token, tokens begin with the row's second: so that is the token's own place.) */
+/* Write into start[] the place after each eot token in tokens[0..length - 2], from start[1] on, up
+   to `room`. Returns how many documents there are. If eot is a document's first token, `tokens`
+   begins with the row's second token, so the place is the eot's own. */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {
     const uint16_t *narrow = tokens;

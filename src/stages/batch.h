@@ -104,8 +104,9 @@ DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
 
 /* ---- the stage ---- */
 
-/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
-   else is asked for in vain is told by a warning (dlpi_live_idle). */
+/* Refuse callbacks of workers, and a range of workers, if the stage has no workers: it has neither
+   a collate nor batch_workers. Returns DLP_OK, or the pipe's error code. A warning tells of other
+   fields that are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
@@ -149,6 +150,8 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
+/* Set how many workers the stage begins with. Returns true if it has work for workers: a collate,
+   or batch_workers. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;

@@ -10,14 +10,15 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* The first branch of the team of a worker. */
+/* Return the first branch of the team that this worker belongs to. */
 static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
     const dlpi_branch *b = j->at;
     while (worker >= b->first_worker + b->n_workers) b++;
     return b;
 }
 
-/* worker_init, worker_exit and tell of a stage with teams. */
+/* worker_init of a stage with teams: call that of the worker's team. Returns its code, or 0 if
+   there is none. */
 static int dlpi_branches_enter(void *user, int worker, void **state) {
     const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
     return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
@@ -28,6 +29,8 @@ static void dlpi_branches_leave(void *user, int worker, void *state) {
     if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
 }
 
+/* tell of a stage with teams: call that of each branch until one writes text into buf. Returns the
+   bytes of text, 0 if none, or negative. */
 static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     const dlpi_branches *j = user;
     int n = 0;
@@ -49,7 +52,8 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* The fetch stage's callback. */
+/* Callback of the fetch stage: copy the items of a joined row. user: the dlpi_branches. Returns
+   0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
     dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
@@ -70,7 +74,7 @@ static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *row
     }
 }
 
-/* Copy the items of a claimed unit. */
+/* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_branches *j = p->source_stage->self;
@@ -116,7 +120,8 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells: of a team after those of the team before it. Returns how many there are. */
+/* Number the cells of all branches; those of a team lie side by side. Returns how many cells there
+   are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     uint32_t n = 0;
     for (uint32_t team = 0; team < j->n; team++)
@@ -166,7 +171,8 @@ static bool dlpi_branches_cells_of(const dlpi_stage *st, uint64_t at, dlp_link *
 
 /* ---- memory ---- */
 
-/* The cells of each branch are as large as its own inputs and items. */
+/* Add the areas of the region for the cells of all branches. The cells of each branch have a size
+   of their own, but for DLPIPE_DEBUG. */
 DLPI_COLD static void dlpi_branches_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     uint64_t bytes = 0;
@@ -200,7 +206,8 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     return n;
 }
 
-/* What the workers of a branch may take, and how they read it. */
+/* Tell the workers of a branch's team which cells they may take, and give them what they need for
+   requests. all: the stage's first worker. */
 static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_worker *all) {
     const dlpi_branch *of = &j->at[b->team];
     const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;

@@ -77,7 +77,8 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* The word of a row on its way to the cache. It is there if stages lie between. */
+/* Return the word of a row on its way to the cache. The words exist only if stages lie between
+   fetch and the cache. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);
@@ -91,14 +92,17 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
            *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
-/* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
+/* Prefetch the cells of a unit's items into the CPU's cache. The cells lie anywhere, so their
+   misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
         __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
 }
 
-/* Write the item's row from the cache; false: it is not there. The index is one of the dataset. */
+/* Write the row of the worker's present item from the cache. Returns false if the cache does not
+   have the item. In a stage behind the first one nothing is written: true if the row was found
+   before. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
@@ -119,7 +123,8 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of an item or an input, to write it. NULL: it is somebody's. */
+/* Claim the cell of item or input `number`, to write it. Returns NULL if the cell is full or
+   another worker writes it. */
 static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     const uint64_t at = dlpi_cache_at(w->p, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
@@ -131,14 +136,15 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     return NULL;
 }
 
-/* The cell is written. */
+/* Mark a claimed cell as full, after item or input `number` was written into it. */
 static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
     dlpi_bump(&w->block->kept_items, 1);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
-/* Keep the row that the last stage in front has just left, if its cell is nobody's. */
+/* Keep the row that the last stage before the cache has just left, if its cell is empty.
+   used_random: a callback drew random numbers for the row, so the row is not kept. */
 static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
     dlpi_cache_cell *cell;
@@ -159,7 +165,8 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     dlpi_cache_done(w, cell, w->item.index);
 }
 
-/* Write the items of an input from the cache; false: it is not there. to NULL: only tell. */
+/* Copy the items of an input from the cache to `to`, and their count to *items. Returns false if
+   the cache does not have the input. If `to` is NULL nothing is copied or counted. */
 static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
     const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
@@ -172,7 +179,7 @@ static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_
     return true;
 }
 
-/* Keep the items of an input, if its cell is nobody's. */
+/* Keep the items of an input, `bytes` bytes at `from`, if its cell is empty. */
 static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
                             uint64_t bytes) {
     dlpi_cache_cell *cell = dlpi_cache_take(w, input);
@@ -185,7 +192,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from,
     dlpi_cache_done(w, cell, input);
 }
 
-/* The cell that a dead worker may have been writing. */
+/* Empty the cell that the dead worker w may have been writing, if it was. */
 DLPI_COLD static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
@@ -203,7 +210,8 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
 }
 
-/* Without room for an item it would be one in name only. */
+/* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
+   stage of rows is the last before it. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
@@ -221,7 +229,7 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
                        DLPI_CELL_MAX, words);
 }
 
-/* Cells for all items, or as many as the budget has room for. */
+/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold. */
 DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     const uint64_t n = p->fetch->dataset->n_items;
@@ -239,7 +247,8 @@ DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
         p->fetch->dataset->n_items;
 }
 
-/* What of the cache is in use. */
+/* Observer: read how much of the cache is used, and its hits. Returns false if the region is not
+   whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
@@ -287,7 +296,8 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
-/* Behind makers it keeps what they make of an input, in the order in which they make it. */
+/* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
+   in which they make it. Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL; /* needs: parts */
     const int32_t before = node[-1].verb;

@@ -17,7 +17,8 @@
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* What that callback needs. */
+/* Set it->part to where the item of row `row` of slot s lies, for dlpi_expand_copy. extra: memory
+   for the dlp_part. */
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
@@ -26,6 +27,8 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
+/* Copy field f of all rows of a claimed unit out of their cells. Items that lie one behind the
+   other are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
@@ -52,7 +55,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
 }
 
-/* Copy the items of a claimed unit. */
+/* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
     for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
@@ -79,7 +82,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_de
     return DLP_OK;
 }
 
-/* The items of the next level: those that this desc makes of the items of the last one. */
+/* Add a level of items, which this desc makes of the items of the last level. name: the node's. */
 static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_desc *d) {
     dlpi_level *l = &x->level[x->n_levels++ - 1];
     l->maker = *d;
@@ -105,7 +108,8 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* The fields of the items are the stage's own, if it has any. */
+/* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -155,7 +159,8 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
     return dlpi_line_make(by, true);
 }
 
-/* One try of each input; what is alike for all of them is asked for once. */
+/* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
+   once. Returns 0, or the code of the input that failed. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -189,7 +194,7 @@ static const char *dlpi_step_kind(const dlpi_step *k) {
     return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
-/* Add words, after a comma if others are there. */
+/* Append formatted words to a text. A comma comes first if the text is not empty. */
 __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size_t size,
                                                                 const char *format, ...) {
     const size_t n = strlen(text);
@@ -198,7 +203,7 @@ __attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size
     snprintf(text + n, size - n, "%s%s", n > 0 ? ", " : "", more);
 }
 
-/* What the workers of a cell do, in the order of the rows. */
+/* Write for the plan what the workers of a cell do, in the order of the rows. */
 DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_expand *x = st->self;
     text[0] = 0;

@@ -11,7 +11,8 @@ static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
-/* Workers, or items that they have at once, beyond what is under way have nothing to do. */
+/* Warn if the stage has more workers, or items in flight, than the pipe has rows or batches under
+   way. Called as the pipe starts. */
 static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
@@ -31,7 +32,8 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* What comes once, comes to one rank. */
+/* Refuse a world_size above 1 if the stage reads a push, because pushed items go to one rank. Then
+   check as any fetch. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
@@ -39,8 +41,10 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_fetch_chain(p, st);
 }
 
-/* Rows of a reader that a later stage may ask for again. */
-static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
+/* Add the area of the region that keeps the rows of a reader, because a later stage may send them
+   back and a push gives them once. It is empty if no later stage can. Add the reader's words,
+   too. */
+static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
@@ -50,7 +54,8 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-/* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
+/* Let the reader write leading rows of a claimed unit at once. Returns how many rows it has
+   written; the callback writes the rest. */
 static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
     if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
@@ -84,7 +89,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_f
                                               DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
     DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
-    .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
+    .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};

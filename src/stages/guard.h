@@ -129,7 +129,7 @@ static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
     return (double)f;
 }
 
-/* An element as a double. Integers lie with their lowest byte first here. */
+/* Return one element as a double. Integers lie with their lowest byte first here. */
 static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     uint64_t word = 0;
@@ -139,7 +139,8 @@ static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
 }
 
-/* What is wrong with it, or DLPI_GUARD_KINDS. */
+/* Return what is wrong with the value v by field f's limits (DLPI_GUARD_*), or DLPI_GUARD_KINDS if
+   nothing is. */
 static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
     if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
@@ -147,7 +148,8 @@ static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     return v < f->low ? DLPI_GUARD_BELOW : v > f->high ? DLPI_GUARD_ABOVE : DLPI_GUARD_KINDS;
 }
 
-/* The first bad element of field i; *at, *v: which, and what it is. */
+/* Find the first bad element of guarded field i in the worker's row. *at, *v: its number and its
+   value. Returns what is wrong with it, or DLPI_GUARD_KINDS if no element is bad. */
 static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
                            double *v) {
     const dlpi_field *d = &g->of[i];
@@ -173,7 +175,8 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
     return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
-/* Count the item in the worker's hands, once: see above. */
+/* Count fault `what` of guarded field i in the worker's present row, once: a row that was counted
+   before is not counted again (>>impl-guard). */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
     uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);

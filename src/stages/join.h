@@ -41,7 +41,8 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
                                     : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
-/* What the others may not be. */
+/* Refuse a second fetch in a pipe with an open end, with a split, or with items of unknown count.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
@@ -57,7 +58,9 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* A mix: the items that have the next numbers. */
+/* Check a second fetch against the stages before it. A fetch of a mix adds its items to the
+   dataset: they have the numbers behind all items before. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = st - 1;
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
@@ -137,13 +140,14 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
     return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_join_take(p, st, desc));
 }
 
-/* The second fetch of a table, and each one after it. */
+/* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
+   Returns the stage's number, or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
-/* The joins of a loader. */
+/* Add a row to `to` for each join of a loader's desc. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
     uint32_t of = 1;

@@ -31,20 +31,21 @@ static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
     return ((const dlpi_found *)st->self)->joined;
 }
 
-/* The first cells are of joined rows, those behind them of branches. */
+/* Try once to load the next input of cell c. The first cells are of joined rows, those behind them
+   of branches. Returns 0, or a code. */
 static int dlpi_joined_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     if (c < q->n_cells) return q->joined->inner->source->load(w, c);
     return dlpi_branch_load(w, &q->joined->j, c);
 }
 
-/* Items of a branch in a pass of a stream, at most. */
+/* Return how many items branch b has at most in a stream's pass over its inputs. */
 static uint64_t dlpi_joined_pass(const dlpi_branches *j, uint32_t b) {
     const dlpi_found *f = &j->at[b].x.found;
     return dlpi_times(dlpi_found_most_inputs(&f->plan), f->most_items);
 }
 
-/* Rows of a stream in an epoch of one pass, at most. */
+/* Return how many joined rows a stream has at most in an epoch of one pass. */
 static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     uint64_t least = UINT64_MAX, all = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -56,8 +57,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-/* Rows of a stream in which each branch comes to the end of a pass. A branch of a mix may be drawn
-   seldom. */
+/* Return in how many rows of a stream each branch surely comes to the end of a pass. A branch of a
+   mix may be drawn seldom. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -121,7 +122,8 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
                        "2^22 cells at most in all branches and the rows behind them");
 }
 
-/* The first queue has the joined rows. */
+/* Write into `to` the queue that begins with cell `at`: first that of joined rows, then one of each
+   branch. Returns true if there is another queue behind it. */
 static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
     const dlpi_joined *x = dlpi_joined_of(st);
     if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
@@ -137,7 +139,8 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     return most;
 }
 
-/* Cells of rows lie side by side; behind them those of each branch. */
+/* Add the areas of the region for all cells: first the cells of joined rows, then the cells of each
+   branch. */
 DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
@@ -198,7 +201,8 @@ static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
-/* The stage of an expand or pack works over branches from here on, which are there. */
+/* Let the stage of an expand or pack work on joined rows, by replacing its ops. The branches in x
+   are complete. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
     q->joins = &dlpi_joined_joins;

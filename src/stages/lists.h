@@ -62,7 +62,8 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     return DLP_ERR_CALLBACK;
 }
 
-/* Ask for one list; keeps the states before and after it. */
+/* Ask the batch sampler for the next list, and keep the sampler's states before and after it.
+   Returns DLP_OK, or DLP_ERR_CALLBACK. */
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
@@ -114,7 +115,8 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
     states[1] = l->after;
 }
 
-/* Go on from the saved bytes, or replay the epoch's lists. */
+/* Go on at the place of a saved state: restore the sampler from the saved bytes, or replay the
+   epoch's lists. Returns DLP_OK, or DLP_ERR_CALLBACK. */
 DLPI_COLD static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
@@ -153,8 +155,8 @@ static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, 
     return both == NULL ? &p->after.source : both + after;
 }
 
-/* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
-   neither rows nor what the sampler would save. */
+/* True if the numbers of a state are possible. Each list has a row at least. A state of
+   dlp_pipe_state_at was computed, not saved: it has neither rows nor the sampler's bytes. */
 static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
     if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
     if (s->position == 0) return s->sampler_bytes == 0;

@@ -33,14 +33,14 @@ struct dlp_out {
 
 static const dlpi_stage_ops dlpi_out_ops;
 
-/* The first stage from number `at` on that is an out, or NULL. */
+/* Return the first stage from number `at` on that is an out, or NULL. */
 static dlpi_stage *dlpi_out_from(dlp_pipe *p, int at) {
     for (; at < p->n_stages; at++)
         if (p->stages[at].ops == &dlpi_out_ops) return &p->stages[at];
     return NULL;
 }
 
-/* Place of an out among the outs; of NULL: how many there are. */
+/* Return the place of an out among the outs. If st is NULL, return how many outs there are. */
 static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
     uint32_t n = 0;
     for (const dlpi_stage *at = dlpi_out_from(p, 0); at != NULL && at != st; n++)
@@ -50,7 +50,7 @@ static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- the scheduler's side ---- */
 
-/* Slots that outs may hold, beside those that the consumer may hold. */
+/* Return how many slots the outs may hold, beside those of the consumer. */
 static uint64_t dlpi_outs_hold(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; i < p->n_stages; i++)
@@ -73,13 +73,14 @@ static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, waited, k, b) && dlpi_share_withdraw(p, late, k);
 }
 
-/* Add a user of the pipe's memory, or (UINT32_MAX) take one off. Returns how many are left. */
+/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are
+   afterwards. */
 static uint32_t dlpi_outs_users(dlp_pipe *p, uint32_t n) {
     dlp_out *first = dlpi_out_from(p, 0)->self;
     return DLPI_ADD_SEQ(&first->users, n) + n; /* OU1 */
 }
 
-/* A user of the pipe's memory leaves. Returns true if it was the last. */
+/* Take one user of the pipe's memory off. Returns true if it was the last. */
 static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX) == 0; }
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
@@ -100,7 +101,8 @@ static int dlpi_out_try(dlpi_subscriber *c, dlp_batch **out) {
     return c->behind == DLP_FULL_WAIT ? dlpi_subscriber_each(c, out) : dlpi_subscriber_late(c, out);
 }
 
-/* A callback that saw a stop may have done nothing, so a batch is not shown after one. */
+/* Fill the loan's view of the batch in slot s. Returns DLP_OK, or DLP_STOPPED if the pipe is
+   stopped: a callback may then have done nothing, so the batch is not shown. */
 static int dlpi_out_show(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan) {
     dlp_out *o = (dlp_out *)(void *)c;
     if (dlpi_stopped(o->p)) return DLP_STOPPED;
@@ -151,7 +153,8 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
     return 2;
 }
 
-/* Lay out what all outs share. They are woken by the first stage that one of them reads. */
+/* Lay out what all outs share, as the pipe starts. The outs are woken by the first stage that one
+   of them reads. */
 static void dlpi_outs_live(dlp_pipe *p) {
     dlpi_share *h = p->share;
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
@@ -159,7 +162,7 @@ static void dlpi_outs_live(dlp_pipe *p) {
     h->after = (uint32_t)p->n_work - 1;
 }
 
-/* Attach the out: it has all batches from the first one on. */
+/* Attach the out as a subscriber, as the pipe starts: it gets all batches from the first one on. */
 DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t place = dlpi_out_place(p, st);
     dlp_out *o = st->self;
@@ -192,7 +195,8 @@ DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_credit_publish(&c->mine->present, c->present); /* H2: before there is a scheduler */
 }
 
-/* By observers: what the out may hold, holds, missed, its policy, and how far it is. */
+/* Observer: read the out's capacity, its held and missed batches, its policy and its place. Returns
+   false if the region is not whole. */
 DLPI_COLD static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
     uint64_t *to = s->figures.stages[stage].own;
@@ -230,7 +234,8 @@ static const dlpi_stage_ops dlpi_out_ops = {
     .sharing = &dlpi_outs_sharing,
 };
 
-/* Add an out beside the first one. host: it reads the node before the transfer. */
+/* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
+   Returns the stage's number, or a DLP_ERR code. */
 static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;

@@ -49,8 +49,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
 
 /* ---- fields ---- */
 
-/* The fields of documents: those of the last expand that has its own, or of fetch. Returns how many
-   there are. node: whose fields they are. */
+/* Find the fields of documents: those of the last expand that has its own, or of fetch. Writes them
+   into *f, and the name of their node into *node. Returns how many fields there are. */
 static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
                                 const char **node) {
     const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
@@ -79,7 +79,8 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
 
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
-/* Rows have the documents' fields, of T tokens, and two more. */
+/* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
+   with T tokens, and two more. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -127,8 +128,9 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Inputs of a stream that hold the rows which must be known. FIT: rows that are not given may have
-   pieces of so many inputs; or all documents from the first window of these rows on lie in them. */
+/* Return how many inputs of a stream must be in cells, so that all rows that must be known are.
+   With FIT it is the lesser of two bounds: the pieces of rows that are not given, or all documents
+   of their windows. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
@@ -141,7 +143,8 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     return pieces < all ? pieces : all;
 }
 
-/* What a cell has: a document; or all that is made of an input, and where its documents end. */
+/* Lay out a cell: a document, or all documents that are made of an input and where each ends.
+   Returns DLP_OK, or the pipe's error code. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
@@ -233,7 +236,8 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
     memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
 }
 
-/* The fetch stage's callback: segments, out of their cells. */
+/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
+   Returns 0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
@@ -258,7 +262,8 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* Check a document's lengths. Returns 0; DLP_SKIP: it has no tokens, or too many; or a failure. */
+/* Check the lengths of a document's fields. Returns 0; DLP_SKIP if it has no tokens, or too many
+   that are to be dropped; or the code of a failure. */
 static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
     const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
     const bool longer = lengths[0] > k->d.tokens;
@@ -275,12 +280,14 @@ static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *
     return lengths[0] == 0 || (longer && k->d.longer == DLP_PACK_LONGER_DROP) ? DLP_SKIP : 0;
 }
 
-/* The last step of a document in a cell that has several. */
+/* Callback of a cell's last step, if an input has several documents: check a document's lengths.
+   Returns as dlpi_pack_length does: 0, DLP_SKIP or a code. */
 static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of an input, and note where each ends. */
+/* Make the documents of the next input of cell c, and note where each ends. Returns 0, or the code
+   with which the input failed. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
@@ -361,7 +368,7 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Bytes of the documents of an input, of which a cache is asked. */
+/* Return the bytes of the documents of an input, as a cache keeps them. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
 
 /* Behind a load, an expand or a cache. */
@@ -381,7 +388,8 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* An input has several documents, which are made as the levels of the stage say. */
+/* Let an input of the pack have several documents, which the levels of the stage make. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];

@@ -44,7 +44,7 @@ typedef struct dlpi_parts {
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-/* Which part cell each row of slot s comes from. */
+/* Return the array of slot s that has the part cell of each row. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
@@ -80,7 +80,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* What the run says of rows that lie in parts of known counts. */
+/* Check the fields of the run that concern parts of known counts. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
@@ -95,7 +96,8 @@ static int dlpi_parts_run(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Items of part i, of which there may be as many as room. */
+/* Get the count of part i into *items, from the desc's array or its callback. room: items that the
+   part may have. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
@@ -112,7 +114,8 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
                        i, *items);
 }
 
-/* Take the desc: its numbers, and the items before each part. */
+/* Check the desc and copy it into the stage, with the sum of items before each part. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
@@ -135,7 +138,8 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* Set dataset.n_items to the sum of the parts' counts, or refuse another number of the user's. */
+/* Set dataset.n_items to the sum of the parts' counts. Returns DLP_OK, or the pipe's error code if
+   the user gave another number. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
@@ -147,7 +151,8 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     return DLP_OK;
 }
 
-/* What its numbers must be to others. */
+/* Check the parts against the sampler, the streams, the batch and the steps. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
@@ -175,7 +180,8 @@ DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, q->samples);
 }
 
-/* This rank's rows of global batch k of an epoch; returns the position of the first. */
+/* Return the position of this rank's first row in global batch k of an epoch. *count: this rank's
+   rows in the batch. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
     bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
@@ -183,14 +189,15 @@ static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) 
     return at + first;
 }
 
-/* How many parts batch k can need here, at most. */
+/* Return how many parts batch k can need in this rank at most. */
 static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint64_t k) {
     uint32_t count;
     uint64_t at = dlpi_parts_rows(p, k, &count);
     return dlpi_parts_need(&q->plan, at, count);
 }
 
-/* How many cells there are. All batches but the last are alike. */
+/* Set how many cells there are: the desc's queue, or what a batch needs and one more. All batches
+   but the last are alike. Returns DLP_OK, or the pipe's error code if the queue is too short. */
 DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
@@ -218,7 +225,9 @@ DLPI_COLD static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
-/* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
+/* Describe in `out` the heap memory of the stage: sums of counts in the order given, sums in the
+   order of two epochs, and what is known of cells. The first sums are there since the stage was
+   added. Returns 3. */
 DLPI_COLD static int dlpi_parts_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
                                        dlpi_block *out) {
     const dlpi_parts *q = st->self;
@@ -238,8 +247,9 @@ DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- looking ahead ---- */
 
-/* The cell that has the part for this epoch, or will have; n_cells: none. hint: of the place in
-   the batch, where it was the last time. */
+/* Return the cell that has the part for this epoch, or will have it; n_cells if there is none.
+   place: that of the part in its batch; the search begins in the cell that had this place last
+   time. */
 static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
@@ -252,7 +262,7 @@ static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, 
     return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; n_cells: none. */
+/* Return a cell whose part no batch needs any more, closed; n_cells if there is none. */
 static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_inputs_ahead *at = &q->ahead;
@@ -262,7 +272,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_close(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -283,9 +293,10 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
-   none is free, or the part is in one since an epoch before, and it is not known yet whether its
-   load fails: then this epoch tries again. *fresh counts tickets. */
+/* Return the cell of a part that the batch looked at needs. If the part has none it gets a free
+   cell, and *fresh is raised.
+   Returns n_cells if no cell is free. Also if the part is in a cell since an epoch before, and it
+   is not known yet whether its load fails: if it does, this epoch tries again. */
 static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
@@ -301,10 +312,10 @@ static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint3
     return c;
 }
 
-/* Cells for all parts of the batch looked at. Returns how many batches after it need no other
-   parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay until the first of its pieces comes to its part's end (same_batches); only full
-   batches are alike, so never past the last of them. */
+/* Get cells for all parts of the batch looked at. Returns how many batches after it need no other
+   parts, or -1 if a cell is missing. A batch and the next take neighbours from each stream. So the
+   parts stay until the first of the batch's pieces comes to its part's end (same_batches). Only
+   full batches are alike, so the count ends at the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
@@ -329,9 +340,10 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     return (int64_t)same_batches;
 }
 
-/* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
-   needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
-   not take a second cell, there may be none. What has failed is tried again. */
+/* Let the scheduler go on at another place, maybe an earlier one. No part is needed any more for
+   batches beyond it. A part in a cell, or on its way there, will do for any epoch: it must not take
+   a second cell, there may be none. A part that failed is tried again. Returns DLP_OK, or a
+   code. */
 DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
@@ -349,8 +361,8 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     return dlpi_schedule_seek(p, to);
 }
 
-/* Are there free cells to be sought for what the batch to be scheduled next wants, or those after
-   it? A caller that has left the epoch wants the next one's first. */
+/* True if it is worth while to search free cells for the batches from the next one on. If the
+   caller has left the epoch, the next epoch's batches are meant. */
 static bool dlpi_parts_search(dlp_pipe *p) {
     const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     const uint64_t next = cancel & DLPI_EPOCH_MASK;
@@ -361,8 +373,8 @@ static bool dlpi_parts_search(dlp_pipe *p) {
     return dlpi_inputs_search(p, ahead, f->epoch, f->in_epoch);
 }
 
-/* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
-   scheduled. Returns how many. */
+/* Have parts loaded until no cell is free, at most to the end of the epoch after the present one.
+   Returns how many loads were begun. */
 static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
@@ -379,7 +391,7 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     return fresh;
 }
 
-/* Ask for the parts that come next. */
+/* Have the parts loaded that come next, and wake the workers for them. */
 static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_inputs_ahead *at = &q->ahead;
@@ -392,7 +404,8 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
-/* Are all parts there that the present batch needs? */
+/* True if all parts that the present batch needs are loaded, or have failed. rows: rows of the
+   global batch. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -414,7 +427,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 
 /* ---- a batch is scheduled ---- */
 
-/* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
+/* Leave out rows row .. row + n - 1 of slot s, whose part can't be loaded, or fail the batch, as
+   the stage's on_error says. cell: that of the part. */
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -435,7 +449,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     }
 }
 
-/* The rows of the batch in slot s: their indices, and the cells that they come from. */
+/* Fill in the rows of the batch in slot s: their indices, and the cells that they come from. */
 static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_bslot *slot = dlpi_slot_at(p, s);

@@ -25,8 +25,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
     return x->input.fetch(x->input.user, &in);
 }
 
-/* Wait for a record. Have it written into cell c, and behind it those that are there, as many as
-   the cell's run has. Returns 0, or what came in the place of the first record. */
+/* Wait for a record, and have it written into cell c. Records that are there behind it follow, up
+   to the cell's run. Returns 0, or the code that came in place of the first record. */
 static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     dlpi_arrivals *a = w->st->self;
     const dlpi_expand *x = a->x;
@@ -43,7 +43,8 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return 0;
 }
 
-/* Say that no record came: the stream has ended, or what came is no record. */
+/* Complete a cell for which no record came. rc: DLP_END if the stream has ended, else the code of
+   the failure. The cell becomes LOADED without an input, or FAILED. */
 static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, int rc) {
     dlpi_arrivals *a = w->st->self;
     uint32_t low = DLPI_INPUT_LOADED;
@@ -59,7 +60,7 @@ static void dlpi_arrive_none(dlpi_worker *w, dlpi_input *cell, uint64_t ticket, 
     dlpi_wake_scheduling(w->p);
 }
 
-/* Fill one cell, if the scheduler has given one. */
+/* Fill one cell that the scheduler has given to the reader. Returns false if there is none. */
 static bool dlpi_arrive_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     dlpi_arrivals *a = w->st->self;
@@ -85,7 +86,8 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
     return true;
 }
 
-/* What its desc may say, and what has no meaning for records that come once. */
+/* Check the desc of a push before makers, and refuse what has no meaning for records that come
+   once. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},

@@ -47,7 +47,8 @@ DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return 1;
 }
 
-/* Workers of rows are the first of all. */
+/* Give each worker of rows its copy of the order, as the pipe starts. Workers of rows come first
+   among all workers. */
 DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
@@ -56,15 +57,17 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Have the block of 64 positions that this one is in: a block costs little more than one. */
-static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+/* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
+   more than one index. */
+static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
     k->epoch = epoch;
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
-/* Apart from those of one row, of which a block is there. */
+/* Write the indices of a claimed unit's rows into its slot. It is apart from dlpi_keyed_indices, so
+   that a unit of one row at hand stays fast. */
 __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -80,7 +83,7 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
         else
             for (uint32_t i = 0; i < take; i++) {
                 if (k->epoch != slot->epoch || first + i - k->first >= k->n)
-                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                    dlpi_near_fill(k, slot->epoch, first + i, p->samples);
                 index[i] = k->index[first + i - k->first];
             }
         index += take;
@@ -107,7 +110,8 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t
     return index;
 }
 
-/* Count all batches but the last of an epoch with an end, if a resumed state has no gaps. */
+/* Return how many of the next batches are alike, so that they can be scheduled at once: all but the
+   last of the epoch. Returns 0 if the epoch's end is open, or a resumed state has gaps. */
 static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
     const dlpi_scheduler *f = &p->schedule;
     if (p->open_end || f->skip_base != UINT64_MAX) return 0;

@@ -121,7 +121,8 @@ static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
     return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* The run's group + 1, or 0. */
+/* Return the group of a run (unit `unit` of batch b in slot s) + 1, or 0 if the run has no
+   group. */
 static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
     uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
     if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
@@ -134,7 +135,8 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* Of a run that has one: of a row that is run. */
+/* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
+   w->held, to NULL if the run has no group. */
 static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -152,7 +154,7 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 
 /* ---- groups come and go ---- */
 
-/* A group is nobody's: wake one of those that lack one. */
+/* Wake a worker that lacks a group, if there is one, after a group became nobody's. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
     for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
@@ -174,15 +176,16 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Where to look first for a run's group: rows under way together have these apart, so the one
-   before it there is through. */
+/* Return the group to look at first for a run. Rows under way together have different such groups,
+   so the run that had the group before is usually through. */
 static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     const uint64_t row = (t->b * p->batch_rows + t->row) % under_way;
     return (uint32_t)(row * dlpi_scratch_of(p)->n_groups / under_way);
 }
 
-/* Returns the group + 1, or 0: there is none. */
+/* Take a group that is nobody's into the worker's hand, for run t. Returns the group + 1, or 0 if
+   there is none. */
 static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
@@ -196,6 +199,7 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     return 0;
 }
 
+/* Set or clear the worker's bit that says that it lacks a group. */
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
     if (lacks)
@@ -205,6 +209,8 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
+/* Before a claim: make sure that run t has a group, or that the worker has one in hand. Returns
+   false if no group is free; the run is then passed by. */
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
     if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
@@ -220,6 +226,8 @@ static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     return k->group != 0;
 }
 
+/* After a claim: give the group in the worker's hand to the claimed run t, if the run needs it, or
+   put it back. t is NULL if nothing was claimed. */
 static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
@@ -237,7 +245,8 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     k->none = k->passed = false;
 }
 
-/* With these rows all of the run are done here: its cells are nobody's. */
+/* Free the group of run t if all rows of the run are done in this stage once `rows` are, a bit for
+   each row. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
@@ -252,7 +261,8 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     if (group != 0) dlpi_scratch_free(p, group);
 }
 
-/* Before the dead one's runs are given up: another worker takes another group for them. */
+/* Free what the dead worker w had in hand: a group, and its bit of lacking one. This comes before
+   its runs are given up. Another worker takes another group for them. */
 DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
@@ -264,12 +274,14 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* The first of these fields is this of the worker's item: they follow those that its stage works
-   on. A field of a dataset joined later has the same number; no such stage sees that one. */
+/* Return the number of the first scratch field among the fields of the worker's item: they follow
+   those that its stage works on. A dataset joined later has a field with the same number; no stage
+   that sees scratch fields sees that one. */
 static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
 
+/* Point the scratch fields of the worker's item at the cell of row `row`. */
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
@@ -282,6 +294,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     }
 }
 
+/* Write the lengths of a row's scratch fields into its cell. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
@@ -315,7 +328,8 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* Is there a callback that could write these fields? */
+/* Refuse fields that no callback could write: items that a stage makes, or that are pushed. Returns
+   DLP_OK, or the pipe's error code. */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
@@ -330,7 +344,8 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Which stages write, and which one reads; others don't see these fields. */
+/* Find out which stages write the scratch fields and which one reads them; other stages don't see
+   them. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = st - 1, *reads = NULL;
@@ -379,8 +394,9 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
-/* Of the stages up to the map: one for each run that a worker may have in hand where they are
-   written, and where they are not, rows of which may all be runs of one, another for each. */
+/* Return how many groups the workers of the stages up to the map need at least. A worker needs one
+   for each run that it may have in hand. Where it does not write the fields it needs one more,
+   since its rows may all be of one run. */
 static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     uint64_t least = 0;
     for (int i = k->takes->work; i <= k->reads->work; i++) {
@@ -391,9 +407,9 @@ static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     return least;
 }
 
-/* How many groups of how many cells. Of those that were asked for, groups are as large as leaves
-   twice as many; else as large as the runs of quick items are. Of few bytes there are several for
-   each such run under way: runs may be shorter. */
+/* Set how many groups there are, and the cells of each. If the user gave the number of cells,
+   groups are as large as leaves twice as many as are needed; else as large as the runs of quick
+   items. Small cells get several groups for each such run under way, since runs may be shorter. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     uint64_t least = dlpi_scratch_least(p, k), cells = k->asked, most;
@@ -451,7 +467,8 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dl
     return 1;
 }
 
-/* Items of stages that are something to the cells have these fields, too. */
+/* Show the scratch fields in the items of those workers whose stages write or read them, as the
+   pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;

@@ -88,21 +88,22 @@ static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->se
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
-/* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
-   axis may end elsewhere. */
+/* Return the end of the rows that a chunk's buffer holds of its axis. A chunk that stays is whole,
+   because in another epoch the axis may end elsewhere. */
 static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
     bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
     return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
-/* Of a field, what a seam buffer has; 0: there are none. */
+/* Return the bytes of field f in a seam buffer, or 0 if there are no seam buffers. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
     if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* Of a field, what the chunk in slot s has. By the sink. */
+/* Return the bytes of field f that the chunk in slot s has. Only the sink's thread may call
+   this. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -134,13 +135,14 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
 }
 
-/* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
+/* True if the chunk in slot s was left out. Its rows are zeros, and later epochs do not find it. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
            dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
-/* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
+/* Return the number of the chunk that the scheduler's present batch is: the number of its cell.
+   Returns 0 if there are no cells. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
     if (dlpi_cells_none(p)) return 0;
@@ -148,16 +150,18 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     return (uint32_t)c;
 }
 
-/* Where each chunk has a place of the sink's own: its number. */
+/* Return the number of the chunk in slot s, which is its place on the device, or DLPI_NO_SLOT if
+   the slot has none. */
 static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
     uint64_t c = dlpi_slot_index(p, s)[0];
     return c < dlpi_chunk_count(p) ? (uint32_t)c : DLPI_NO_SLOT;
 }
 
-/* The slot whose cell has the bytes of a chunk that the sink has not got yet, as batch b in slot s
-   finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one shares its cell, which it keeps, for it waits at the sink after b. The earlier one
-   would have copied it, had the copy not failed. */
+/* Return the slot whose cell has the bytes of a chunk that the sink has not copied yet, for batch b
+   in slot s. Returns DLPI_NO_SLOT if no cell has them.
+   If two batches under way are the same chunk, either may have loaded it. The later batch shares
+   its cell and keeps it, because it waits at the sink after b. The earlier one would have copied
+   the chunk, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
     uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
     if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
@@ -188,14 +192,16 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+/* Return the time in ns at which a call of dlp_pipe_next with this timeout_ms must return. *until:
+   0 in the first call; keeps the time for later calls. */
 static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
     if (*until == 0)
         *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     return *until;
 }
 
-/* Have a chunk to split, waiting for it if need be. */
+/* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
+   dlp_pipe_next is to return: a time-out, the end, or an error. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -218,7 +224,7 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     return DLP_OK;
 }
 
-/* The dataset indices of rows [from, from + count) of the chunk's order. */
+/* Write into index[] the dataset indices of rows [from, from + count) of the chunk's order. */
 static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
                                uint64_t *index) {
     uint64_t first = dlpi_chunk_first(&c->plan, c->chunk);
@@ -227,7 +233,7 @@ static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t coun
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
-/* The shape of view v. Returns its bytes. */
+/* Set the sizes of view v's fields for `count` rows. Returns the bytes of the view. */
 static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -239,19 +245,19 @@ static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     return sum;
 }
 
-/* Is the chunk that is being split where rows_at says? One that was left out is not. */
+/* True if the present chunk's rows lie where rows_at says. A chunk that was left out does not. */
 static bool dlpi_split_elsewhere(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     return c->in_place && !dlpi_chunk_left(p, c->slot);
 }
 
-/* Which row of the bytes of the chunk that is being split is row g of its axis? */
+/* Return the number of the row in the present chunk's bytes that is row g of its axis. */
 static uint64_t dlpi_split_row_at(const dlp_pipe *p, uint64_t g) {
     const dlpi_split *c = dlpi_split_of(p);
     return dlpi_split_elsewhere(p) ? g - c->at.from : dlpi_chunk_row_at(&c->plan, &c->at, g);
 }
 
-/* Where row `row` of the chunk that is being split lies. */
+/* Return the address of row `row` of field f in the present chunk. */
 static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
@@ -260,7 +266,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
-/* Point the fields of view v at row `row` of the chunk. */
+/* Point the fields of view v at row `row` of the present chunk. */
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
@@ -285,14 +291,15 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
     return c->valid + (2 + (size_t)v) * c->view_rows;
 }
 
-/* Where field f of view v lies in the seam buffers of the region. */
+/* Return where field f of view v lies in the seam buffers of the region. */
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
     return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
-/* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
+/* Copy `count` rows of the present chunk, from row `row` on, behind the rows in the seam buffer.
+   With a device the copy is only begun (dlpi_seam_arrive). Returns DLP_OK, or a DLP_ERR code. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -308,8 +315,8 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
 
-/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
-   given back before. */
+/* Wait for copies that are under way into the seam, even if nobody wants them any more: their chunk
+   can't be given back before. Returns DLP_OK, DLP_TIMEOUT, DLP_STOPPED, or a DLP_ERR code. */
 static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     dlpi_split *c = dlpi_split_of(p);
     int rc;
@@ -319,14 +326,15 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     return rc;
 }
 
-/* Is what is in the seam of the batch that comes next? */
+/* True if the rows in the seam belong to the batch that comes next. */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
            c->seam.batch == p->after.batch;
 }
 
-/* Add rows [g, g + count) of the chunk's axis to the seam. */
+/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns DLP_OK, or a DLP_ERR
+   code. */
 static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t at = c->seam.rows, v;
@@ -348,7 +356,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     return DLP_OK;
 }
 
-/* The view that is whole in the seam. */
+/* Make a view of the batch that is complete in the seam. Returns the view's number. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -368,7 +376,8 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     return v;
 }
 
-/* The view of rows [g, g + count) of the chunk's axis, where they lie. */
+/* Make a view of rows [g, g + count) of the present chunk's axis, where they lie. Returns the
+   view's number. */
 static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
@@ -383,7 +392,8 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     return v;
 }
 
-/* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
+/* Fill in view v as batch k of the chunk's axis: this rank's rows [first, first + count). Returns
+   what is handed out. */
 static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
                                    uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
@@ -402,7 +412,7 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
-/* The chunk has nothing of the rank's batch after k? */
+/* True if the chunk has no rows of this rank's batches after batch k. */
 static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     uint64_t first;
     if ((k + 1) * c->plan.batch >= dlpi_chunk_end(&c->at)) return true;
@@ -410,8 +420,9 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
-   in the seam yet. */
+/* Cut the next batch out of the present chunk into *to. Returns DLP_OK if there is a view;
+   DLP_EMPTY if the chunk had not all of the batch, or it is not in the seam yet; or a DLP_ERR
+   code. */
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
@@ -440,7 +451,8 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* The chunk at hand, if any, on entering next: is it of an epoch, or a place, that was left? */
+/* Give the present chunk back if its epoch or place was left; called as dlp_pipe_next is
+   entered. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -450,6 +462,8 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
+/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what
+   dlp_pipe_next is to return. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -498,7 +512,8 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
 }
 
-/* The scheduler goes on with the chunk that the state's batch begins in. */
+/* Change the state s from the batch that it names to the chunk in which this batch begins, so that
+   the scheduler goes on there. */
 DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
@@ -508,7 +523,8 @@ DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* ---- building ---- */
 
-/* Can the order and the batches before it be split? */
+/* Check that the pipe's order and the batches of chunks can be split. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
@@ -523,7 +539,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Do the counts go with the items? */
+/* Check the desc's counts of rows against the n chunks. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
@@ -566,7 +583,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Into how many views is the wiring split? */
+/* Check the desc of the split, and compute how chunks are cut into views. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
@@ -624,7 +642,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
    Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
    still. The transfer stage wakes a loader when a batch is on the device. */
 
-/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+/* Raise w->claim_end, up to where worker w may claim: batches from there on have no cell yet. */
 static void dlpi_loads_bound(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
@@ -656,7 +674,8 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
     p->fetch->ops = &c->loads;
 }
 
-/* What the wiring says of chunks, and where they lie. */
+/* Check the split, and decide where chunks lie: in cells that turn, in cells that stay, or where
+   rows_at says. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
@@ -713,7 +732,8 @@ DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, the orders, and the record for observers. */
+/* Write, as the pipe starts, the parts of views that stay the same, the orders, and the record for
+   observers. */
 DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -772,6 +792,8 @@ typedef struct dlpi_chunk_counts {
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
 } dlpi_chunk_counts;
 
+/* Observer: read the record of chunks, and count those that are scheduled, stay, or are out.
+   Returns false if the region is not whole. */
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
@@ -793,8 +815,8 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t st
     return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
-/* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the consumer. */
+/* Observer: count the chunks that are being loaded or are loaded. buffers: of a device, whose
+   copies are the last stage. Returns how many are ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -812,7 +834,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+/* Observer: count those scheduled chunks that still wait for a CPU buffer as loadable. */
 static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
     uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
     if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
@@ -821,7 +843,8 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
     c->cpu_loading = room;
 }
 
-/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
+/* Observer: tell how many chunks are in each state. A chunk that is out and not under way is in the
+   consumer's hands. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */

@@ -26,12 +26,13 @@ typedef struct dlpi_transfer { /* what the stage keeps */
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
 
-/* C2 of device buffers: slot + 1 in it, 0 free */
+/* Return the word C2 of device buffer i: 1 + the slot that is in it; 0: it is free. */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
-/* Around calls of the device. */
+/* Lock the device, if the consumer calls it too. Each call of the device stands between this and
+   dlpi_transfer_leave. */
 static void dlpi_transfer_enter(dlpi_transfer *x) {
     if (x->shared) pthread_mutex_lock(&x->lock);
 }
@@ -56,6 +57,8 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
+/* Mark batch b, of slot s, as ready, and wake the consumer, and a loader if one may wait for the
+   batch's cell. */
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
@@ -65,14 +68,15 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_wake_consumer(p->ctl, b);
 }
 
-/* Bytes of a field to be copied. */
+/* Return how many bytes of field f are copied for the batch in slot s. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
     return p->lender_stage ? p->lender->bytes(p, s, f) : w->rare->tensors[f].bytes;
 }
 
-/* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
-   with the events of number `buffer`. */
+/* Begin to copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer
+   `to`. buffer: the number that the device knows the copy by. Returns DLP_OK, or DLP_ERR_DEVICE
+   after the batch was failed. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
@@ -95,8 +99,9 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
-   of number `buffer`. */
+/* Begin to copy batch b, of slot s, out of slot `from` into its device buffer. buffer: the number
+   that the device knows the copy by. If the device fails, the batch is ready at once, with the
+   error. Returns true. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
@@ -109,9 +114,11 @@ static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t 
     return true;
 }
 
-/* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
-   its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
-   will load it again. Events have the slot's number. */
+/* Begin to copy batch b, of slot s, if chunks stay on the device in buffers of their own. Returns
+   false if the batch must wait for an earlier copy of its chunk. The buffer's word dev_slot says 1:
+   the chunk is on its way, 2: it is there. The batch that loaded the chunk copies it even if its
+   epoch was left, because no other batch will load it. The device knows the copy by the slot's
+   number. */
 static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -135,7 +142,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     return true;
 }
 
-/* Begin the copy of batch b in slot s if a buffer is free. Returns whether it was taken. */
+/* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
+   taken, also one that is not copied because it failed or was left; false if it must wait. */
 static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -153,12 +161,12 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     return dlpi_transfer_send(w, s, b, s, i);
 }
 
-/* A copy begins when it is enqueued and the copy before it has ended. */
+/* Return when copy k began: when it was enqueued, but not before the end of the copy before it. */
 static uint64_t dlpi_transfer_began(const dlpi_transfer *x, const dlpi_parked *k) {
     return k->due_ns > x->passed_ns ? k->due_ns : x->passed_ns;
 }
 
-/* Learn how long copies take. This one ended between the last look and now. */
+/* Update the time that copies take from copy k, which ended between the last look and now. */
 static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
     const uint64_t now = dlpi_now_ns(), began = dlpi_transfer_began(x, k);
     const uint64_t looked = x->looked_ns > began ? x->looked_ns : began;
@@ -167,7 +175,7 @@ static void dlpi_transfer_learn(dlpi_transfer *x, const dlpi_parked *k) {
     x->passed_ns = now;
 }
 
-/* Copies whose events have passed. */
+/* Mark the batches as ready whose copies have ended. Returns true if there was one. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
     dlpi_transfer *x = dlpi_transfer_of(w->st);
     const dlp_device *d = &x->device;
@@ -194,6 +202,8 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
     return moved;
 }
 
+/* Do one step of the transfer: end copies that have passed, and begin those of ready batches, in
+   their order. Returns false if there was nothing to do. */
 static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
@@ -219,7 +229,8 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
     return moved;
 }
 
-/* No event wakes a worker when a copy has ended. So it sleeps until shortly before the end that it
+/* Return how many ns the worker may sleep, at most `ns`, before it looks for copies that have
+   ended. No event wakes it when a copy ends. So it sleeps until shortly before the end that it
    expects, and then looks again and again, if each thread has a core. If the copy is late, because
    it waits for kernels, the worker looks the less often the longer this takes. */
 static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
@@ -237,7 +248,8 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
     return rest < ns ? rest : ns;
 }
 
-/* By default the kernel lets a thread sleep for 50 us longer. */
+/* Lower the timer slack of the transfer's own thread to 1 us. By default the kernel lets a thread
+   sleep for 50 us longer. Returns DLP_OK. */
 static int dlpi_transfer_enter_thread(dlpi_worker *w) {
     if (dlpi_transfer_of(w->st)->alone) prctl(PR_SET_TIMERSLACK, 1000ul);
     return DLP_OK;
@@ -249,7 +261,7 @@ static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
-/* The number of the events of what slot s has. */
+/* Return the number that the device knows the copy of slot s by. */
 __attribute__((unused)) /* without devices that have streams */
 static uint32_t
 dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
@@ -307,7 +319,9 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
 }
 
-/* Wait until what was begun is there, and the slot may be given back. */
+/* Wait until the copies into seam buffer v have ended, so that their slot may be given back. until:
+   the last time in ns; UINT64_MAX: none. Returns DLP_OK, DLP_STOPPED, DLP_TIMEOUT, or
+   DLP_ERR_DEVICE. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
@@ -350,7 +364,7 @@ DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* Pointers to seam buffers. */
+/* Return how many pointers to seam buffers there are; 0 if there are no seam buffers. */
 static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
     bool any = p->lender_stage && p->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
